@@ -44,7 +44,8 @@ pub fn compose_all(text: &str) -> (Option<Node>, Vec<YamlError>) {
     document(text, Repeated::Refused)
 }
 
-/// Returns the document if it has no errors, else the first error.
+/// Returns the document if it has no errors, else the first error. The input is the result of
+/// `document`: the document, if any, and all errors.
 fn sound((root, mistakes): (Option<Node>, Vec<YamlError>)) -> Result<Node, YamlError> {
     match (mistakes.into_iter().next(), root) {
         (None, Some(root)) => Ok(root),
@@ -60,8 +61,10 @@ enum Repeated {
     Refused,
 }
 
-/// Returns the document of a text, and its errors, as [`compose_all`] does. `repeated` says whether
-/// duplicate keys are errors.
+/// Returns the document of a text, and its errors, as [`compose_all`] does. With `repeated`
+/// `Refused`, duplicate keys are errors; otherwise the last value counts. Of a text with an invalid
+/// character, the document has only the complete members of its list in the lines above it; without
+/// such a list it is `None`.
 fn document(text: &str, repeated: Repeated) -> (Option<Node>, Vec<YamlError>) {
     let Some(error) = unreadable(text) else {
         let Read { root, mut noted, broken } = read(text, repeated);
@@ -93,8 +96,9 @@ struct Read {
     broken: Option<YamlError>,
 }
 
-/// Reads a text until its end or the first error that stops reading. Returns what it read, the
-/// errors that did not stop it, and the one that did.
+/// Reads a text until its end or the first error that stops reading. The caller has checked that it
+/// has no invalid character. Returns the document or, if reading stopped, the complete members of
+/// its list; the errors that did not stop reading; and the one that did.
 fn read(text: &str, repeated: Repeated) -> Read {
     let mut input = text.as_bytes();
     let mut parser = Parser::new();
@@ -220,8 +224,9 @@ impl Composer<'_, '_> {
         Ok(event)
     }
 
-    /// Reads the only document of the text; an empty text is a null. An error if it is incomplete,
-    /// or if another document follows; the complete part is then in `above`.
+    /// Reads the only document of the text; an empty text is a null. An error if reading stops, or
+    /// if another document follows; the complete part is then in `above`, if it is a list or a
+    /// whole document. Errors that do not stop reading are in `noted`.
     fn document(&mut self) -> Result<Node, YamlError> {
         self.event()?;
         let first = self.event()?;
@@ -286,7 +291,8 @@ impl Composer<'_, '_> {
     }
 
     /// Adds values and bytes of text, including those that aliases repeat, to the counts of the
-    /// document. An error at `place` if there are more than [`NODES_MAX`] or [`TEXT_BYTES_MAX`].
+    /// document. An error at `place` if the document then has more than [`NODES_MAX`] values or
+    /// [`TEXT_BYTES_MAX`] bytes.
     fn count(&mut self, more: usize, text_bytes: usize, place: Mark) -> Result<(), YamlError> {
         self.nodes = self.nodes.saturating_add(more);
         self.text_bytes = self.text_bytes.saturating_add(text_bytes);
@@ -306,10 +312,11 @@ impl Composer<'_, '_> {
         Ok(())
     }
 
-    /// Reads the whole value that starts with an event; an alias becomes a copy of its value. A
-    /// wrong tag is recorded as an error, and the value becomes a text, an empty list or an empty
-    /// mapping. An anchored value is stored for later aliases. An error, which stops reading, for
-    /// wrong syntax and too much nesting or size.
+    /// Reads the whole value that starts with an event; an alias becomes a copy of its value.
+    /// `depth` is the number of lists and mappings around it. A wrong tag is recorded as an error,
+    /// and the value becomes a text, an empty list or an empty mapping. An anchored value is stored
+    /// for later aliases. An error, which stops reading, for wrong syntax and too much nesting or
+    /// size.
     fn node(&mut self, event: Event, depth: usize) -> Result<Composed, YamlError> {
         let start = mark(event.start_mark);
         let end = mark(event.end_mark);
@@ -355,7 +362,8 @@ impl Composer<'_, '_> {
     }
 
     /// Notes that the value of an anchor begins, so that an alias within it is an error. A repeated
-    /// anchor is recorded as an error, and its aliases become null. Does nothing without an anchor.
+    /// anchor is recorded as an error, and its later aliases become null. Does nothing without an
+    /// anchor. An error, which stops reading, if too many are recorded.
     fn open(&mut self, anchor: &Option<String>, place: Mark) -> Result<(), YamlError> {
         let Some(anchor) = anchor else { return Ok(()) };
         if self.anchors.insert(anchor.clone(), Anchor::Open).is_none() {
@@ -366,8 +374,8 @@ impl Composer<'_, '_> {
     }
 
     /// Stores the value of an anchor, and its size, for later aliases. If the anchor is repeated,
-    /// or an unknown alias may be in the value, its aliases become null instead. An error if the
-    /// document becomes too large.
+    /// or an unknown alias may be in the value, its later aliases become null instead. An error if
+    /// the document becomes too large.
     fn close(&mut self, anchor: String, node: &Node, size: Size) -> Result<(), YamlError> {
         if !matches!(self.anchors.get(&anchor), Some(Anchor::Open)) {
             return Ok(());
@@ -412,9 +420,10 @@ impl Composer<'_, '_> {
         Ok(Composed { node: Node { value: Value::Null, start: place, end: place }, merge: false })
     }
 
-    /// Reads the members of a list up to its end, and returns them with its end. Members of the
-    /// document's list with an unknown alias are left out. If reading stops within the document's
-    /// list (`depth` 0), the complete members are in `above`.
+    /// Reads the members of a list up to its end, and returns them with its end. `depth` is the
+    /// number of lists and mappings around the list, `start` its start. Members of the document's
+    /// list (`depth` 0) that use an unknown alias are left out. If reading stops within the
+    /// document's list, the complete members are in `above`.
     fn sequence(&mut self, depth: usize, start: Mark) -> Result<(Vec<Node>, Mark), YamlError> {
         let mut list: Vec<Node> = Vec::new();
         let broken = loop {
@@ -441,7 +450,8 @@ impl Composer<'_, '_> {
 
     /// Reads the members of a mapping up to its end, and returns them with its end. `<<` is merged:
     /// the mapping's own keys win. The last value of a duplicate key counts; where that is refused,
-    /// it is recorded as an error. A list or mapping as a key is recorded as an error and left out.
+    /// it is also recorded as an error. A list or mapping as a key, and a wrong value of `<<`, are
+    /// recorded as errors and left out.
     fn mapping(&mut self, depth: usize) -> Result<(Vec<(Node, Node)>, Mark), YamlError> {
         let mut merged: Vec<(Node, Node)> = Vec::new();
         let mut pairs: Vec<(Node, Node)> = Vec::new();
@@ -620,8 +630,9 @@ fn is_empty_text(text: &str) -> bool {
 }
 
 /// Returns a list or mapping with its tag applied. `own_kind` is its standard type, `seq` or `map`.
-/// A tag of the configuration language stays around the value; `!!omap` and `!!pairs` make a list
-/// of pairs. An error for any other tag.
+/// Without a tag or with its own type it stays as it is. A tag of the configuration language stays
+/// around the value; `!!omap` and `!!pairs` before a list make a list of pairs. An error for any
+/// other tag.
 fn tagged(tag: Option<String>, own_kind: &str, node: Node) -> Result<Composed, YamlError> {
     let Some(tag) = tag.filter(|tag| tag != "!") else {
         return Ok(Composed { node, merge: false });
@@ -682,7 +693,7 @@ fn is_control_tag(tag: &str) -> bool {
 }
 
 /// Returns the error for a tag that is unknown, or not allowed for its value, with advice for
-/// YAML's own types.
+/// YAML's own types. The caller has checked the tag.
 fn unknown_tag(tag: &str, place: Mark) -> YamlError {
     // No attribute accepts these types, and JSON cannot represent them.
     let instead = match tag.strip_prefix(STANDARD) {
