@@ -74,8 +74,8 @@ pub struct LaunchSettings {
 
 impl LaunchSpec {
     /// Returns the launch parameters of a node; `None` for a static host. If the settings have a
-    /// subnet for the node's zone, the subnet is set instead of the zone. The tags of the settings
-    /// are kept, except those that name the node and its provider, which are set here.
+    /// subnet for the node's zone, the subnet is set instead of the zone. The tags name the node
+    /// and its provider; of the settings' tags only those with the same keys are replaced.
     pub fn for_node(node: &PoolNode, settings: &LaunchSettings) -> Option<Self> {
         let NodeOrigin::Cloud { client_token, image_id, flavor, .. } = &node.origin else {
             return None;

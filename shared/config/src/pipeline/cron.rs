@@ -69,8 +69,9 @@ struct Field {
 }
 
 impl Cron {
-    /// Parses a timer's `time`: five to seven fields. The error names the wrong field and the
-    /// reason. A jitter of more than a day, and a timer that never fires, are errors too.
+    /// Parses a timer's `time`: five to seven fields, the last two being second (0 by default) and
+    /// jitter. The error names the wrong field and the reason. A jitter of more than a day, and a
+    /// timer that never fires, are errors too.
     pub fn parse(text: &str) -> Result<Self, String> {
         let fields: Vec<&str> = text.split_whitespace().collect();
         if !(5..=7).contains(&fields.len()) {
@@ -127,7 +128,8 @@ impl Cron {
         None
     }
 
-    /// Returns whether the timer fires on the day that begins at this second since 1970, in UTC.
+    /// Returns whether month, day and weekday all match the day, in UTC, that begins at this second
+    /// since 1970. The time of day is not considered.
     fn is_on(&self, begin: u64) -> bool {
         let at = Timestamp(begin * SECOND_MILLIS);
         let (_, month, day) = at.date();
@@ -158,8 +160,9 @@ impl Cron {
     }
 }
 
-/// Parses a field: numbers, names, ranges and steps, separated by commas; for days also `last`. The
-/// error names the field, the wrong part and the valid range.
+/// Parses a field: numbers, names, ranges and steps, separated by commas; for days also `last`. A
+/// step without an end, such as `5/10`, goes on to the field's greatest number. A range whose end
+/// is before its start is an error. The error names the field, the wrong part and the valid range.
 fn parse_field(text: &str, field: &Field) -> Result<Set, String> {
     let wrong = |part: &str| {
         format!("{part:?} is not a {} from {} to {}", field.name, field.least, field.most)
