@@ -195,7 +195,9 @@ pub(crate) fn fulfill_ready_requests(ledger: &mut Ledger<'_>) {
             request.state = RequestState::Fulfilled(placement);
             request.resends = 0;
         });
-        if let Some(sent) = ledger.requests.get(&request.row).map(|request| ready_wakeup(ledger, request)) {
+        if let Some(sent) =
+            ledger.requests.get(&request.row).map(|request| ready_wakeup(ledger, request))
+        {
             ledger.wakeups.push(sent);
         }
     }

@@ -19,7 +19,8 @@ impl Layout {
         let (rank, _) = self.base.inputs.project(project).filter(|_| self.is_parsed_as_now())?;
         let files = self.base.files_of(rank).filter(|(_, file)| file.source().branch == *branch);
         let found: Vec<Arc<Fragment>> = files.map(|(_, file)| Arc::clone(&file.fragment)).collect();
-        (fragment::content_hash(found.iter().map(|file| file.hash.as_str())) == content).then_some(found)
+        (fragment::content_hash(found.iter().map(|file| file.hash.as_str())) == content)
+            .then_some(found)
     }
 
     /// Returns whether this version of the parser read the layout's files. Another version may have

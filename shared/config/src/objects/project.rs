@@ -177,7 +177,8 @@ pub(super) fn template(
             p.syntax(node, word, message);
         }
     }
-    let template = ProjectStanza { spans, ..shared_attributes_and_pipelines(name, fields, span, p) };
+    let template =
+        ProjectStanza { spans, ..shared_attributes_and_pipelines(name, fields, span, p) };
     template.name.is_some().then_some(template)
 }
 

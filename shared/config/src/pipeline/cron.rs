@@ -103,7 +103,10 @@ impl Cron {
             days: read(2, "day", 1, 31, none)?,
             months: read(3, "month", 1, 12, &MONTHS)?,
             weekdays: read(4, "weekday", 0, 6, &WEEKDAYS)?,
-            seconds: parse_field(second, &Field { name: "second", least: 0, most: 59, names: none })?,
+            seconds: parse_field(
+                second,
+                &Field { name: "second", least: 0, most: 59, names: none },
+            )?,
             jitter_seconds,
         };
         match cron.next_after(Timestamp(0)) {

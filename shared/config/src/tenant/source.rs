@@ -79,9 +79,9 @@ pub(super) fn sources(
             || tenant.projects.iter().chain(&tenant.included).map(|project| &project.name);
         let all_names: BTreeSet<&str> =
             projects().flat_map(|project| [project.as_str(), project.name()]).collect();
-        listed
-            .into_iter()
-            .for_each(|node| report_unknown_shadowed(node, &all_names, projects().map(|project| project.name()), p));
+        listed.into_iter().for_each(|node| {
+            report_unknown_shadowed(node, &all_names, projects().map(|project| project.name()), p)
+        });
         for (node, name) in configuring {
             warn_about_useless_configure_projects(node, &name, tenant, p);
         }
@@ -100,7 +100,12 @@ fn values_of<'n>(member: &'n Node, word: &str) -> &'n [Node] {
 /// which no untrusted project may configure. `member` is its node in the tenant's list. The caller
 /// has added all projects to `tenant`. A pattern that matches no project is not reported. Nothing
 /// is reported if one of the patterns is invalid.
-fn warn_about_useless_configure_projects(member: &Node, name: &ProjectName, tenant: &TenantConfig, p: &mut Diagnostics) {
+fn warn_about_useless_configure_projects(
+    member: &Node,
+    name: &ProjectName,
+    tenant: &TenantConfig,
+    p: &mut Diagnostics,
+) {
     let Some(project) = tenant.project(name) else { return };
     let nodes = values_of(member, "configure-projects");
     // Patterns with errors are missing, so the lists cannot be compared.
