@@ -259,6 +259,8 @@ impl<'a> Ledger<'a> {
 
     /// Returns the plan: a change for each record that differs from the snapshot, the head with
     /// current sums of resources, the actions, wakeups and reasons, and when to plan again.
+    /// `snapshot` must be the one that the working copy was made from. A node that was added and
+    /// removed again gives no change.
     pub(crate) fn finish(mut self, snapshot: &Snapshot) -> PoolPlan {
         self.head.used = self.used();
         self.head.reserved = self.reserved();

@@ -384,7 +384,7 @@ impl PoolNode {
     }
 
     /// Returns whether the node is unallocated and can be given to a request, now or once it is
-    /// ready.
+    /// ready. False before its launch is called, and once it was used, held or marked for deletion.
     pub fn is_free(&self) -> bool {
         self.allocated_to.is_none()
             && matches!(
@@ -415,8 +415,8 @@ impl PoolNode {
         Some((address, machine.ssh_port.unwrap_or(self.ssh_port)))
     }
 
-    /// Returns the node's access data for a build, with the names it has there. `None` if it has no
-    /// address, or is neither ready nor in use.
+    /// Returns the node's access data for a build. `names` are the names that the node has in the
+    /// build. `None` if it has no address, or is neither ready nor in use.
     pub fn access(&self, names: Vec<String>) -> Option<NodeAccess> {
         let (NodeState::Ready { machine, host_keys } | NodeState::InUse { machine, host_keys, .. }) =
             &self.state

@@ -137,8 +137,9 @@ fn events(f: &mut Fields<'_>, supported: &[&str], p: &mut Diagnostics) -> Vec<St
     list
 }
 
-/// Takes the attributes of a GitHub trigger; the older `require-status` becomes part of `require`.
-/// Absent and, with an error, invalid ones are unset.
+/// Takes the attributes of a GitHub trigger, except `debug`; the older `require-status` becomes
+/// part of `require`. Absent and, with an error, invalid ones are unset, except unknown events,
+/// which are errors but kept.
 fn github_trigger(f: &mut Fields<'_>, p: &mut Diagnostics) -> GitHubTrigger {
     let require =
         f.take("require").and_then(|node| filter(Driver::GitHub, node, "trigger.require", p));
@@ -170,8 +171,9 @@ fn github_trigger(f: &mut Fields<'_>, p: &mut Diagnostics) -> GitHubTrigger {
     }
 }
 
-/// Takes the attributes of a Gerrit trigger. The older `require-approval` and `reject-approval`
-/// become part of `require` and `reject`. Absent and, with an error, invalid ones are unset.
+/// Takes the attributes of a Gerrit trigger, except `debug`. The older `require-approval` and
+/// `reject-approval` become part of `require` and `reject`. Absent and, with an error, invalid ones
+/// are unset, except unknown events, which are errors but kept.
 fn gerrit_trigger(f: &mut Fields<'_>, p: &mut Diagnostics) -> GerritTrigger {
     let require =
         f.take("require").and_then(|node| filter(Driver::Gerrit, node, "trigger.require", p));
@@ -502,8 +504,9 @@ fn github_reporter(f: &mut Fields<'_>, p: &mut Diagnostics) -> GitHubReporter {
     }
 }
 
-/// Takes the attributes of a Gerrit reporter; every attribute that is not known is a label with a
-/// vote. Absent and, with an error, invalid ones are unset.
+/// Takes the attributes of a Gerrit reporter; every attribute that is not known is a label with an
+/// integer vote. Absent and, with an error, invalid ones are unset; a label with another vote is
+/// left out.
 fn gerrit_reporter(f: &mut Fields<'_>, p: &mut Diagnostics) -> GerritReporter {
     let mut reporter = GerritReporter {
         submit: f.flag("submit", p).unwrap_or(false),

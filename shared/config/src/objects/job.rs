@@ -250,8 +250,8 @@ impl JobStanza {
         }
     }
 
-    /// Returns the names of the attributes it sets, run-time attributes included, that affect how a
-    /// job runs, which may not change in a final job.
+    /// Returns the names of the attributes set here, run-time attributes included, that affect how
+    /// a job runs. These may not change in a final job. Whether the job is final is not checked.
     pub fn changes_execution(&self) -> Vec<&'static str> {
         let set = [
             ("parent", self.parent != Parent::Unset),

@@ -69,9 +69,9 @@ pub(super) fn body(node: &Node, p: &mut Diagnostics) -> Option<NodesetBody> {
 }
 
 /// Takes the nodes and groups, or the alternatives, of a nodeset with this name. If it has both,
-/// that is an error, and the nodes count. Invalid alternatives are errors and left out. `None`,
-/// with an error, if it has neither, or if the alternatives are not a list or more than
-/// [`ALTERNATIVES_MAX`].
+/// that is an error, and the nodes count. Invalid nodes, groups and alternatives are errors and
+/// left out. `None`, with an error, if it has neither, or if the alternatives are not a list or
+/// more than [`ALTERNATIVES_MAX`].
 fn body_of(fields: &mut Fields<'_>, name: &str, p: &mut Diagnostics) -> Option<NodesetBody> {
     if fields.has("nodes") || !fields.has("alternatives") {
         if let Some(node) = fields.take("alternatives") {
@@ -105,7 +105,8 @@ fn body_of(fields: &mut Fields<'_>, name: &str, p: &mut Diagnostics) -> Option<N
 }
 
 /// Reads an alternative: the name of a nodeset, or a mapping with inline nodes and groups. `None`,
-/// with an error, for another value.
+/// with an error, for another value or a mapping without `nodes`. Whether the nodeset exists is not
+/// checked.
 fn alternative(node: &Node, p: &mut Diagnostics) -> Option<Alternative> {
     if let Value::Text(name) = &node.value {
         return Some(Alternative::Named(name.clone()));

@@ -69,8 +69,8 @@ pub struct IncludeVarsRef {
 }
 
 impl RunTimeStanza {
-    /// Returns the names of the run-time attributes it sets that affect how a job runs, which may
-    /// not change in a final job.
+    /// Returns the names of the run-time attributes set here that affect how a job runs. These may
+    /// not change in a final job. Whether the job is final is not checked.
     pub(super) fn changes_execution(&self) -> impl Iterator<Item = &'static str> + use<> {
         let set = [
             ("type", self.kind.is_some()),

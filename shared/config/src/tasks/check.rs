@@ -125,7 +125,8 @@ fn dependency_cycle(tasks: &[DeploymentTask]) -> Option<Diagnostic> {
     None
 }
 
-/// Returns a diagnostic about an attribute of a task.
+/// Returns an error about an attribute of a task, at `span`. It names the task and the line where
+/// the task starts.
 fn diagnostic(
     task: &DeploymentTask,
     kind: DiagnosticKind,

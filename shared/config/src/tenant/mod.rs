@@ -521,8 +521,8 @@ fn stanza(
 }
 
 /// Reads a tenant; `None`, with an error, if it has no name or is no mapping. Other invalid
-/// attributes are errors and keep their defaults. Names of global semaphores, rules and roles are
-/// not checked here.
+/// attributes are errors and keep their defaults, which for nodes, timeout and token lifetime are
+/// Zuul's limits. Names of global semaphores, rules and roles are not checked here.
 fn tenant(body: &Node, connections: &Connections, p: &mut Diagnostics) -> Option<TenantConfig> {
     let mut f = Fields::of(body, "", p)?;
     let name = f.required_name("name", p);
@@ -581,9 +581,9 @@ fn default_ansible_version(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<St
     Some(version)
 }
 
-/// Takes a list of connections; `None` if it is absent. Warns about unknown ones, which stay in the
-/// list without effect; `timer` and `zuul` are known. Values that are no text are errors and left
-/// out.
+/// Takes the list of connections in the attribute `attribute`; `None` if it is absent. Warns about
+/// unknown ones, which stay in the list without effect; `timer` and `zuul` are known. Values that
+/// are no text are errors and left out, so the list may be empty.
 fn allowed_connections(
     f: &mut Fields<'_>,
     attribute: &'static str,
@@ -626,8 +626,8 @@ fn add_unique<T>(
     }
 }
 
-/// Takes a limit of a tenant; `None` for -1, which means no limit, as in Zuul. If it is absent or,
-/// with an error, not a number from 0, returns `usual`.
+/// Takes the limit of a tenant in the attribute `name`; `None` for -1, which means no limit, as in
+/// Zuul. If it is absent or, with an error, not an integer from 0, returns the default `usual`.
 fn limit(f: &mut Fields<'_>, name: &'static str, usual: u32, p: &mut Diagnostics) -> Option<u32> {
     if f.peek(name).is_some_and(|node| node.value == Value::Int(-1)) {
         f.take(name);

@@ -122,8 +122,9 @@ fn read(text: &str, repeated: Repeated) -> Read {
     Read { root, noted: composer.noted, broken }
 }
 
-/// Returns an error at the first character that YAML does not allow, including the mark for bytes
-/// that are not UTF-8, because the parser does not report its position; `None` if there is none.
+/// Returns an error at the first character that YAML does not allow, with its position, which the
+/// parser would not report; `None` if there is none. The character for bytes that are not UTF-8
+/// ([`UNREADABLE`]) has a message of its own.
 fn unreadable(text: &str) -> Option<YamlError> {
     let is_allowed = |c: char| matches!(c, '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..='\u{fffd}' | '\u{10000}'..);
     let at = text.find(|c| !is_allowed(c))?;
@@ -274,8 +275,9 @@ impl Composer<'_, '_> {
         Ok(())
     }
 
-    /// Returns the value that was read. If that failed, records the error and returns the value
-    /// `instead`; an error, which stops reading, if too many are recorded.
+    /// Returns the value of `read`. If that is an error, records it and returns the value
+    /// `instead`, which is then no merge key. An error, which stops reading, if too many are
+    /// recorded.
     fn or_instead(
         &mut self,
         read: Result<Composed, YamlError>,
@@ -497,8 +499,8 @@ impl Composer<'_, '_> {
     }
 }
 
-/// Returns the end of a list or mapping. In block style this is the end of its last member, not the
-/// start of the next token.
+/// Returns the end of a list or mapping. `event` is its end event, and `last` the end of its last
+/// member, if any. In block style the result is `last`, not the start of the next token.
 fn end_of(event: &Event, last: Option<Mark>) -> Mark {
     let end = mark(event.end_mark);
     let is_closed = event.start_mark.line != event.end_mark.line
@@ -506,8 +508,9 @@ fn end_of(event: &Event, last: Option<Mark>) -> Mark {
     if is_closed { end } else { last.unwrap_or(end) }
 }
 
-/// Returns the pairs that `<<` merges, those that win last. In a list of mappings, earlier ones
-/// win. A control tag (`!override`, `!inherit`) is ignored. Any other value is an error.
+/// Returns the pairs that the value of `<<` merges, in an order in which later pairs win: of a list
+/// of mappings, earlier mappings win, so they come last. Duplicate keys stay. A control tag
+/// (`!override`, `!inherit`) is ignored. Any other value is an error.
 fn pairs_to_merge(node: Node) -> Result<Vec<(Node, Node)>, YamlError> {
     let place = node.start;
     match node.value {
