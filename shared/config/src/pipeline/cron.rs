@@ -69,9 +69,9 @@ struct Field {
 }
 
 impl Cron {
-    /// Parses a timer's `time`: five to seven fields, the last two being second (0 by default) and
-    /// jitter. The error names the wrong field and the reason. A jitter of more than a day, and a
-    /// timer that never fires, are errors too.
+    /// Parses a timer's `time`: minute, hour, day, month and weekday, optionally followed by second
+    /// (0 by default) and jitter. The error names the wrong field and the reason. A jitter of more
+    /// than a day, and a timer that never fires, are errors too.
     pub fn parse(text: &str) -> Result<Self, String> {
         let fields: Vec<&str> = text.split_whitespace().collect();
         if !(5..=7).contains(&fields.len()) {
