@@ -115,8 +115,8 @@ fn apply_build(ledger: &mut Ledger<'_>, request: &NodeRequest, fact: &BuildFact)
     }
 }
 
-/// Releases all nodes of a request ([`Ledger::release_node`]) and removes it. The caller has
-/// checked that the commit has room.
+/// Releases all nodes of a request ([`Ledger::release_node`]) and removes it. Whether the commit
+/// has room is not checked.
 fn release_request(ledger: &mut Ledger<'_>, request: &NodeRequest, why: &str) {
     for id in request.nodes() {
         ledger.release_node(id, why);

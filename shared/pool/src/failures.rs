@@ -65,7 +65,7 @@ pub(crate) fn placed_request_of(
 
 /// Adds a new reserved node, with the label's current image and flavor, in the place of the failed
 /// node at index `slot` of a placed request; the failed node's image stays if the label has none.
-/// Deleting the failed node and checking that the commit has room are the caller's. `why` is for
+/// The caller deletes the failed node, and has checked that the commit has room. `why` is for
 /// display. Does nothing if the request does not exist.
 fn replace_node(
     ledger: &mut Ledger<'_>,
@@ -117,8 +117,8 @@ fn replace_node(
 
 /// Releases all nodes of a placed request, which then waits for another placement: 15 seconds after
 /// a `Transient` loss, longer with each `NeverBooted` one. After too many `NeverBooted` ones, fails
-/// the request instead. Does nothing if the request does not exist. The caller has checked that the
-/// commit has room for the request and its nodes.
+/// the request instead. Does nothing if the request does not exist. Whether the commit has room for
+/// the request and its nodes is not checked.
 pub(crate) fn drop_placement(
     ledger: &mut Ledger<'_>,
     row: &RequestRow,
@@ -156,8 +156,8 @@ pub(crate) fn drop_placement(
 }
 
 /// Marks a request as failed for this reason, releases its nodes and adds the wakeup of its queue
-/// (Z1.6). Does nothing if the request does not exist. The caller has checked that the commit has
-/// room for the request and its nodes.
+/// (Z1.6). Does nothing if the request does not exist. Whether the commit has room for the request
+/// and its nodes is not checked.
 pub(crate) fn fail_request(ledger: &mut Ledger<'_>, row: &RequestRow, why: &str) {
     let Some(request) = ledger.requests.get(row) else {
         return;

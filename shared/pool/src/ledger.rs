@@ -95,7 +95,7 @@ impl<'a> Ledger<'a> {
     }
 
     /// Changes a request, sets when it was updated, and has the commit write it. Does nothing if
-    /// the request does not exist. The caller has checked that the commit has room.
+    /// the request does not exist. Whether the commit has room is not checked.
     pub(crate) fn update_request(
         &mut self,
         row: &RequestRow,
@@ -109,15 +109,15 @@ impl<'a> Ledger<'a> {
     }
 
     /// Removes a request and has the commit delete it. Its nodes stay as they are, still allocated
-    /// to it. The caller has checked that the commit has room.
+    /// to it. Whether the commit has room is not checked.
     pub(crate) fn remove_request(&mut self, row: &RequestRow) {
         self.requests.remove(row);
         self.touched_requests.insert(row.clone());
     }
 
     /// Changes a node, sets when it was updated (even if `change` changes nothing), and has the
-    /// commit write it. Does nothing if the node does not exist. The caller has checked that the
-    /// commit has room.
+    /// commit write it. Does nothing if the node does not exist. Whether the commit has room is not
+    /// checked.
     pub(crate) fn update_node(&mut self, id: &NodeId, change: impl FnOnce(&mut PoolNode)) {
         if let Some(node) = self.nodes.get_mut(id) {
             change(node);
@@ -126,15 +126,14 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Adds a new node and has the commit create it. The caller has checked that the commit has
-    /// room.
+    /// Adds a new node and has the commit create it. Whether the commit has room is not checked.
     pub(crate) fn add_node(&mut self, node: PoolNode) {
         self.touched_nodes.insert(node.id.clone());
         self.nodes.insert(node.id.clone(), node);
     }
 
     /// Removes a node's record at once, without terminating its machine, and records the reason.
-    /// The caller has checked that the commit has room.
+    /// Whether the commit has room is not checked.
     pub(crate) fn remove_node(&mut self, id: &NodeId, why: &str) {
         self.nodes.remove(id);
         self.touched_nodes.insert(id.clone());
@@ -143,7 +142,7 @@ impl<'a> Ledger<'a> {
 
     /// Applies an event to a node, and has the commit write it if its state changes. If the event
     /// is illegal in the node's state, only records a reason. Does nothing if the node does not
-    /// exist. The caller has checked that the commit has room.
+    /// exist. Whether the commit has room is not checked.
     pub(crate) fn advance(&mut self, id: &NodeId, event: NodeEvent) {
         let Some(node) = self.nodes.get_mut(id) else {
             return;
@@ -166,8 +165,8 @@ impl<'a> Ledger<'a> {
 
     /// Ends a node's allocation and marks the node for deletion; its record stays until its machine
     /// is gone. A static host, and a node whose launch was not called yet, are removed at once.
-    /// Records the reason. Does nothing if the node does not exist. The caller has checked that the
-    /// commit has room; the terminate action is added by `request_terminations`.
+    /// Records the reason. Does nothing if the node does not exist. Whether the commit has room is
+    /// not checked. The terminate action is added by `request_terminations`.
     pub(crate) fn delete_node(&mut self, id: &NodeId, why: &str) {
         let Some(node) = self.nodes.get(id) else {
             return;
@@ -184,7 +183,7 @@ impl<'a> Ledger<'a> {
     /// Takes a node from its request (Z1.7). A cloud node on which no build ran, launched or being
     /// launched, returns to the pool. A static host, a node in use or used, and one whose launch
     /// was not called yet are deleted. Held nodes and nodes that are being deleted stay as they
-    /// are. The caller has checked that the commit has room.
+    /// are. Whether the commit has room is not checked.
     pub(crate) fn release_node(&mut self, id: &NodeId, why: &str) {
         let Some(node) = self.nodes.get(id) else {
             return;

@@ -371,7 +371,7 @@ fn assign_host(
 
 /// Places the request on the chosen nodes: allocates pool nodes, adds nodes to launch and nodes
 /// that lend static hosts, stores the placement in the request, and advances the head's generation
-/// and next zone. Launches nothing. The caller has checked that the commit has room.
+/// and next zone. Launches nothing. Whether the commit has room is not checked.
 fn reserve(ledger: &mut Ledger<'_>, request: &NodeRequest, chosen: ChosenNodes) {
     ledger.head.generation += 1;
     ledger.head.next_zone = ledger.head.next_zone.wrapping_add(1);
