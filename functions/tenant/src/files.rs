@@ -119,7 +119,7 @@ impl Tenants {
         let mut hashes: Vec<String> =
             ignored_locations(project, branch, &files).iter().map(|one| one.hash.clone()).collect();
         hashes.extend(source_files(project, branch, files).iter().map(fragment::hash));
-        let content = fragment::content(hashes.iter().map(String::as_str));
+        let content = fragment::content_hash(hashes.iter().map(String::as_str));
         Ok(Some((self.put_files(text).await.map_err(Unread::Port)?, content)))
     }
 

@@ -60,7 +60,7 @@ fn of_layout(layout: &Layout, project: &TenantProject) -> ProjectSource {
         branch,
         commit: Oid(String::new()),
         files: (!hashes.is_empty()).then(|| ONLY_IN_LAYOUT.to_owned()),
-        content: (!hashes.is_empty()).then(|| fragment::content(hashes)),
+        content: (!hashes.is_empty()).then(|| fragment::content_hash(hashes)),
         is_read: true,
         // It is not excluded, or the layout would not have it.
         is_protected: Some(true),

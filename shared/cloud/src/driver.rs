@@ -73,9 +73,9 @@ pub struct LaunchSettings {
 }
 
 impl LaunchSpec {
-    /// Returns the launch parameters of a node; `None` for a static host. The zone is left out if
-    /// the settings have a subnet for it. The tags name the node and its provider, and override
-    /// those of the settings.
+    /// Returns the launch parameters of a node; `None` for a static host. If the settings have a
+    /// subnet for the node's zone, the subnet is set instead of the zone. The tags name the node
+    /// and its provider; of the settings' tags only those with the same keys are replaced.
     pub fn for_node(node: &PoolNode, settings: &LaunchSettings) -> Option<Self> {
         let NodeOrigin::Cloud { client_token, image_id, flavor, .. } = &node.origin else {
             return None;
@@ -136,7 +136,8 @@ pub struct Instance {
 }
 
 impl Instance {
-    /// Returns the machine in the form that node records store. A tag may give it an SSH port.
+    /// Returns the machine in the form that node records store. Its SSH port is the one in its tag
+    /// [`tags::SSH_PORT`]; `None` without a readable one.
     pub fn machine(&self) -> Machine {
         Machine {
             instance: self.id.clone(),
@@ -251,7 +252,8 @@ pub enum CloudError {
 }
 
 /// Returns the answer to a launch as a fact for a plan. An unknown outcome becomes a transient one
-/// that can be repeated after a second.
+/// that can be repeated after a second. The fact has only the cause of an error, not what was
+/// attempted.
 pub fn launch_fact(answer: &Result<Instance, CloudError>) -> LaunchFact {
     match answer {
         Ok(instance) => LaunchFact::Launched(instance.machine()),

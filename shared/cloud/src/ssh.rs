@@ -80,10 +80,10 @@ pub enum SshCheckError {
     },
 }
 
-/// Checks a booted node: reads its host keys and logs in. If it passes, returns the configured host
-/// keys, or, if there are none, those it showed. `Failed` only if the login is shown a host key
-/// that is not a configured one; any other failure is `NotYet`. `within` is the time for reading
-/// the keys, and again for the login.
+/// Checks a booted node: reads its host keys and logs in as `user`. If it passes, returns the
+/// `configured` host keys, or, if there are none, those it showed. `Failed` only if there are
+/// configured keys and the login is shown another one; any other failure is `NotYet`. `within` is
+/// the time for reading the keys, and again for the login.
 pub async fn check(
     target: &SshEndpoint,
     user: &str,
@@ -105,8 +105,9 @@ pub async fn check(
     }
 }
 
-/// Waits for the server, at most [`LISTEN_PATIENCE`], and returns the host keys that it shows
-/// within the time ([`scan_host_keys`]).
+/// Waits for the server, at most [`LISTEN_PATIENCE`], and then returns the host keys that it shows
+/// within the time `within` ([`scan_host_keys`]). An error if it accepts no connections or shows no
+/// key.
 async fn observe_host_keys(
     target: &SshEndpoint,
     within: Duration,
@@ -115,9 +116,9 @@ async fn observe_host_keys(
     scan_host_keys(target, within).await
 }
 
-/// Waits until the server accepts connections. An error if it still refuses them after a second, or
-/// at once if connecting fails in another way. A machine that has just booted starts its server
-/// soon, and waiting is faster than another check.
+/// Waits until the server accepts connections. An error if it still refuses them or does not answer
+/// after a second, or at once if connecting fails in another way. A machine that has just booted
+/// starts its server soon, and waiting is faster than another check.
 pub async fn wait_until_listening(target: &SshEndpoint) -> Result<(), SshCheckError> {
     let connect = async {
         loop {
@@ -138,7 +139,7 @@ pub async fn wait_until_listening(target: &SshEndpoint) -> Result<(), SshCheckEr
 
 /// Returns the host keys that a server shows, at most one each of Ed25519, ECDSA and RSA, in
 /// known_hosts form without the host (`ssh-ed25519 AAAA…`). An error only if none can be read
-/// within the time. Logs in nowhere.
+/// within the time; a key that takes longer is left out. Logs in nowhere.
 ///
 /// Each algorithm takes a connection of its own, and all must finish within the time. The keys are
 /// trusted because the address came from the cloud's listing. The login with our key then proves
@@ -175,9 +176,10 @@ pub async fn scan_host_keys(
     if keys.is_empty() { Err(unreachable(target, failure)) } else { Ok(keys) }
 }
 
-/// Logs in with the key and runs `true`. An error if the server shows a host key that is not in
-/// `host_keys`, refuses the login, gives `true` another exit status than 0, cannot be reached, or
-/// takes too long. Not repeated.
+/// Logs in with the key and runs `true`. `host_keys` are the accepted host keys, in known_hosts
+/// form without the host; with none, the login always fails. An error if the server shows another
+/// host key, refuses the login, gives `true` another exit status than 0, cannot be reached, or
+/// takes longer than `within`. Not repeated.
 pub async fn log_in_and_run_true(
     target: &SshEndpoint,
     user: &str,
@@ -251,7 +253,7 @@ async fn run_true(session: &Handle<HostKeyRecorder>) -> Result<Option<u32>, russ
 }
 
 /// Returns the server's host key for one of these algorithms; `None` if it has none. The error says
-/// why it could not be read in time. Logs in nowhere.
+/// why no key could be read, or that `within` was too short. Logs in nowhere.
 async fn scan_one(
     target: &SshEndpoint,
     algorithms: Vec<Algorithm>,

@@ -1,8 +1,8 @@
 //! The user data for a machine's first boot: the login and its authorized keys.
 
 /// Returns a cloud-config that creates the login with all rights (`sudo` without a password), and
-/// authorizes these public keys for it. For `root` it only authorizes the keys. Line breaks in
-/// names and keys become blanks.
+/// authorizes these public keys for it. For `root` it creates no login: it only authorizes the keys
+/// and lets root log in. Line breaks in names and keys become blanks.
 ///
 /// Names and keys are written as JSON strings, which are also YAML strings. Text in them cannot
 /// become configuration.

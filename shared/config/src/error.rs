@@ -135,8 +135,8 @@ impl Diagnostic {
     }
 
     /// Sets the suggestion: the name in `candidates` that is most similar to `wrong`, or none if
-    /// none is similar enough. Only as many names are compared as the budget allows; they are
-    /// deducted from it.
+    /// none is similar enough or the budget is spent. Only as many names are compared as the budget
+    /// allows; they are deducted from it, so names without a suggestion may have a similar one.
     #[must_use]
     pub(crate) fn suggesting_within<'a>(
         mut self,
@@ -271,8 +271,8 @@ fn letters(word: &str) -> (usize, u64) {
         .fold((0, 0), |(length, set), letter| (length + 1, set | 1 << (u32::from(letter) % 64)))
 }
 
-/// Returns the edit distance of two words; swapping neighboring letters counts as one edit. Returns
-/// some number above `limit` if the distance is larger.
+/// Returns the edit distance of two words; swapping neighboring letters counts as one edit. If the
+/// distance is greater than `limit`, the result is only some number greater than `limit`.
 fn distance(one: &str, other: &str, limit: usize) -> usize {
     let (one, other) = without_common_affixes(one, other);
     let one: Vec<char> = one.chars().collect();

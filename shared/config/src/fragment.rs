@@ -121,8 +121,9 @@ impl PartialEq for Fragment {
 
 impl Fragment {
     /// Returns a fragment whose stanzas are decoded from `packed` when they are first used.
-    /// `stanzas` are their byte ranges, in order; the first `sound` of them have no errors. Nothing
-    /// is checked here: a range that cannot be decoded later counts as no stanza.
+    /// `stanzas` are their byte ranges, in order; the first `sound` of them have no errors. `hash`
+    /// and the diagnostics are those that were stored with it. Nothing is checked here: a range
+    /// that cannot be decoded later counts as no stanza.
     pub(crate) fn packed(
         source: Source,
         hash: String,
@@ -143,8 +144,9 @@ impl Fragment {
         }
     }
 
-    /// Returns a fragment without stanzas, only with diagnostics about a file whose text is not
-    /// read. Its hash depends on the source, and on the positions and messages of the diagnostics.
+    /// Returns a fragment without stanzas, only with diagnostics about the file `source`, whose
+    /// text is not read. Its hash depends on the source, and on the positions and messages of the
+    /// diagnostics.
     pub(crate) fn diagnostics_only(source: Source, diagnostics: Vec<Diagnostic>) -> Self {
         let texts = diagnostics
             .iter()
@@ -171,9 +173,11 @@ impl Fragment {
         (0..self.sound).filter_map(|number| self.stanza(number))
     }
 
-    /// Returns all stanzas in the order of their indexes ([`Fragment::stanza`]), without stored
-    /// ones that cannot be decoded. Those with errors come last and must not define anything.
-    pub(crate) fn read(&self) -> impl Iterator<Item = &Stanza> {
+    /// Returns all stanzas, those without errors first, then those with errors, which must not
+    /// define anything. The order is that of the indexes ([`Fragment::stanza`]). Stored stanzas
+    /// that cannot be decoded are left out, so that later stanzas have another position here than
+    /// their index.
+    pub(crate) fn all_stanzas(&self) -> impl Iterator<Item = &Stanza> {
         (0..self.count()).filter_map(|number| self.stanza(number))
     }
 
@@ -233,9 +237,9 @@ pub fn hash(file: &SourceFile) -> String {
     ])
 }
 
-/// Returns the hash of several files from their hashes, regardless of their order. A hash that is
-/// repeated counts twice.
-pub fn content<'h>(hashes: impl IntoIterator<Item = &'h str>) -> String {
+/// Returns one hash of several files from the hashes of each, regardless of their order. A hash
+/// that is repeated counts twice. No hashes give a hash too.
+pub fn content_hash<'h>(hashes: impl IntoIterator<Item = &'h str>) -> String {
     let mut sorted: Vec<&str> = hashes.into_iter().collect();
     sorted.sort_unstable();
     sorted.insert(0, "content-1");
@@ -259,7 +263,8 @@ pub fn text_of(bytes: Vec<u8>) -> String {
 
 /// Parses a file. Never fails: the fragment has all errors and warnings at once. A file that is not
 /// valid YAML has no stanzas at all. Otherwise the stanzas without errors come first, then those
-/// with errors, which define nothing. If pragmas set something several times, the last one counts.
+/// with errors, which define nothing. The fragment's pragma has the settings of all pragmas without
+/// errors; of a setting that is repeated the last counts.
 pub fn parse(file: &SourceFile) -> Fragment {
     let (root, broken) = yaml::compose_all(&file.text);
     let mut found = root.as_ref().map(objects::stanzas).unwrap_or_default();
@@ -285,8 +290,8 @@ pub fn parse(file: &SourceFile) -> Fragment {
     Fragment { source, hash, pragma, stanzas: Stanzas::Parsed(stanzas), sound, diagnostics }
 }
 
-/// Merges YAML errors and structural errors in order of position. If both are at one position,
-/// keeps the YAML error.
+/// Returns YAML errors (`broken`) and structural diagnostics in order of position. If both are at
+/// one position, only the YAML error is kept.
 fn merge_diagnostics(
     broken: Vec<yaml::YamlError>,
     mut diagnostics: Vec<Diagnostic>,
@@ -306,10 +311,10 @@ pub(crate) const ROOTS: [&str; 4] = ["zuul.yaml", "zuul.d/", ".zuul.yaml", ".zuu
 const IGNORE: &str = ".zuul.ignore";
 
 /// Returns the paths of a repository that are configuration (Z2.4): those in the first of
-/// `zuul.yaml`, `zuul.d/`, `.zuul.yaml` and `.zuul.d/` that has any, then those in `extra`. Of a
-/// directory these are the files `*.yaml` at any depth, sorted, except below a directory with a
-/// `.zuul.ignore`. `paths` are all paths of the tree. `extra` are the tenant's
-/// `extra-config-paths`: files, and directories ending in `/`. No path is returned twice.
+/// `zuul.yaml`, `zuul.d/`, `.zuul.yaml` and `.zuul.d/` that has any, then those in `extra`. `paths`
+/// are all paths of the tree; `extra` are the tenant's `extra-config-paths`, of which directories
+/// end in `/`. Of a directory these are the files `*.yaml` at any depth, sorted, except in a
+/// directory with a `.zuul.ignore` (other than the root) and below it. No path is returned twice.
 pub fn config_paths<'p>(
     paths: impl IntoIterator<Item = &'p str>,
     extra: &[String],
@@ -350,7 +355,7 @@ pub fn config_paths<'p>(
 
 /// Returns the configuration files of a branch in reading order, each with its origin: those that
 /// [`config_paths`] selects with the project's extra paths. `files` are all files of the branch, as
-/// path and text.
+/// path and text; the other files are dropped. Whether the tenant reads the branch is not checked.
 pub fn source_files(
     project: &TenantProject,
     branch: &BranchName,
@@ -374,10 +379,10 @@ pub fn source_files(
     paths.into_iter().filter_map(file).collect()
 }
 
-/// Returns one fragment, with one warning, for each location of configuration (`zuul.d/`,
-/// `.zuul.yaml` …) that is ignored because an earlier one has files. The warning is in the first
-/// ignored file there. A location that is read as an extra path is not reported. `files` are all
-/// files of the branch, as path and text.
+/// Returns one fragment, with one warning and no stanzas, for each location of configuration
+/// (`zuul.d/`, `.zuul.yaml` …) that is ignored because an earlier one has files. The warning is in
+/// the first ignored file there. A location whose files are all read as extra paths is not
+/// reported. `files` are all files of the branch, as path and text.
 pub fn ignored_locations(
     project: &TenantProject,
     branch: &BranchName,

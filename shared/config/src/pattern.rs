@@ -60,7 +60,8 @@ impl Pattern {
         Self::checked(text, Negation::Present)
     }
 
-    /// Returns a pattern if its regular expression is valid, otherwise why it is not.
+    /// Returns a pattern if its regular expression is valid, otherwise why it is not. With
+    /// `Present`, the pattern matches exactly what the expression does not match.
     fn checked(text: &str, negation: Negation) -> Result<Self, PatternError> {
         if Simple::parse(text).is_none() {
             compile(text, Anchoring::Anywhere)?;
@@ -167,8 +168,9 @@ impl<'p> Simple<'p> {
         Some(Self { at_start, at_end, pieces })
     }
 
-    /// Returns whether a text matches the literals, without a regular expression. The caller has
-    /// checked that the text has no line break, which `.*` does not match.
+    /// Returns whether a text matches the literals, with the pattern's own `^` and `$` and the
+    /// given anchoring. The caller has checked that the text has no line break, which `.*` does not
+    /// match, and applies the negation.
     fn matches(&self, text: &str, anchoring: Anchoring) -> bool {
         let Some((first, others)) = self.pieces.split_first() else { return false };
         let at_end = self.at_end || anchoring == Anchoring::Whole;

@@ -18,7 +18,7 @@ pub(crate) fn translate(text: &str) -> Result<String, &'static str> {
                 at + 1
             }
             '(' => {
-                group(&characters, at)?;
+                check_group(&characters, at)?;
                 output.push('(');
                 at + 1
             }
@@ -31,9 +31,9 @@ pub(crate) fn translate(text: &str) -> Result<String, &'static str> {
     Ok(output)
 }
 
-/// Returns an error if the group that starts at this position is look-around or a back-reference.
-/// Writes nothing.
-fn group(characters: &[char], at: usize) -> Result<(), &'static str> {
+/// Returns an error if the group that starts at this position (with its `(`) is look-around or a
+/// back-reference. Any other group is accepted, even if it is malformed.
+fn check_group(characters: &[char], at: usize) -> Result<(), &'static str> {
     let rest: String = characters.iter().skip(at).take(4).collect();
     if rest.starts_with("(?=")
         || rest.starts_with("(?!")
@@ -56,9 +56,9 @@ fn starts_repetition(characters: &[char], at: usize) -> bool {
     closed && !low.is_empty() && low.chars().chain(high.chars()).all(|c| c.is_ascii_digit())
 }
 
-/// Translates the backslash at this position, which is outside a class, and appends the result to
-/// `output`; `\Q` up to its `\E` or the end. Returns the position after it. A back-reference, and a
-/// backslash at the end, are errors.
+/// Translates the backslash at this position, which is outside a class, with what it escapes, and
+/// appends the result to `output`; `\Q` takes the text up to its `\E` or the end. Returns the
+/// position after it. A back-reference, and a backslash at the end, are errors.
 fn escape(characters: &[char], at: usize, output: &mut String) -> Result<usize, &'static str> {
     let Some(&letter) = characters.get(at + 1) else {
         return Err("it ends in a backslash");
@@ -93,8 +93,9 @@ fn escape(characters: &[char], at: usize, output: &mut String) -> Result<usize, 
     Ok(at + 2)
 }
 
-/// Translates the character class that starts at this position and appends it to `output`. Returns
-/// the position after it. A class that is not closed is an error.
+/// Translates the character class that starts at this position (with its `[`) and appends it to
+/// `output`. Returns the position after it. A class that is not closed, and a backslash at the end,
+/// are errors.
 fn class(characters: &[char], start: usize, output: &mut String) -> Result<usize, &'static str> {
     let mut at = start + 1;
     output.push('[');

@@ -13,8 +13,8 @@ use sluice_model::{NodeId, wakeup::Wakeup};
 const RESEND_SECONDS: u64 = 900;
 
 /// Applies the observed state of each request's build to the request and its nodes, as far as the
-/// commit has room. If the builds of all claimed requests were read when that was due, notes this
-/// in the head.
+/// commit has room. Notes in the head when the builds of claimed requests were read, if that was
+/// due and all of them were read.
 pub(crate) fn apply_builds(ledger: &mut Ledger<'_>) {
     let mut running = ledger
         .requests
@@ -37,9 +37,9 @@ pub(crate) fn apply_builds(ledger: &mut Ledger<'_>) {
     }
 }
 
-/// Returns the state of a request's build; `None` if neither request nor fact shows one. Once its
-/// executor has written the request, the request is authoritative, except that the fact says
-/// whether nodes are held; otherwise the fact counts.
+/// Returns the state of a request's build from the request and the observed fact. An ended request
+/// counts as ended, or as held if the fact says so. For a claimed request, a missing, waiting or
+/// withdrawn fact counts as claimed. Otherwise the fact counts; `None` if there is none.
 fn observed_build(request: &NodeRequest, fact: Option<&BuildFact>) -> Option<BuildFact> {
     match (&request.state, fact) {
         (RequestState::Ended(_), Some(held @ BuildFact::EndedHeld { .. })) => Some(held.clone()),
@@ -52,10 +52,11 @@ fn observed_build(request: &NodeRequest, fact: Option<&BuildFact>) -> Option<Bui
     }
 }
 
-/// Applies the state of a build to its request and nodes. A claimed build sets its nodes in use.
-/// When it ends, its nodes are deleted or held, and the request is removed. If it was withdrawn, is
-/// gone or ended without its nodes, the nodes are released or left for later recovery, and the
-/// request is removed. A waiting build may be sent again.
+/// Applies the state of a build to its request and nodes. A claimed build sets the nodes of a
+/// request that was fulfilled in use. When such a build ends, its nodes are deleted or held; if it
+/// is gone, only nodes in use are deleted. A request whose build was withdrawn, or ended or is gone
+/// before its nodes were ready, releases its nodes. In all these cases but the first the request is
+/// removed. A waiting build may be sent again.
 fn apply_build(ledger: &mut Ledger<'_>, request: &NodeRequest, fact: &BuildFact) {
     use RequestState as S;
     match (&request.state, fact) {
@@ -114,7 +115,8 @@ fn apply_build(ledger: &mut Ledger<'_>, request: &NodeRequest, fact: &BuildFact)
     }
 }
 
-/// Releases all nodes of a request ([`Ledger::release_node`]) and removes it.
+/// Releases all nodes of a request ([`Ledger::release_node`]) and removes it. Whether the commit
+/// has room is not checked.
 fn release_request(ledger: &mut Ledger<'_>, request: &NodeRequest, why: &str) {
     for id in request.nodes() {
         ledger.release_node(id, why);
@@ -122,9 +124,10 @@ fn release_request(ledger: &mut Ledger<'_>, request: &NodeRequest, why: &str) {
     close(ledger, request, why);
 }
 
-/// Sends a build again to the request's recipient if the request has not changed for
-/// [`RESEND_SECONDS`], so no executor has claimed it. Counts this in the request if the recipient
-/// is the executors.
+/// Sends the build of a fulfilled request again if the request has not changed for
+/// [`RESEND_SECONDS`]: adds the wakeup of the request's recipient and updates the request. Counts
+/// the resend only if the recipient is the executors. The caller has checked that no executor has
+/// claimed the build.
 fn send_again(ledger: &mut Ledger<'_>, request: &NodeRequest) {
     if ledger.now < request.updated_at.plus_seconds(RESEND_SECONDS) {
         return;
@@ -138,13 +141,14 @@ fn send_again(ledger: &mut Ledger<'_>, request: &NodeRequest) {
         // A queue may wait for a semaphore for hours, and counts its resends itself.
         request.resends += u32::from(request.ready_recipient == ReadyRecipient::Executors);
     });
-    let sent = send(ledger, request);
+    let sent = ready_wakeup(ledger, request);
     ledger.wakeups.push(sent);
 }
 
-/// Returns the wakeup that the nodes are ready: for the executors with the keys of all records they
-/// will read, or, if it is the recipient, for the queue. Sends nothing.
-fn send(ledger: &Ledger<'_>, request: &NodeRequest) -> Wakeup {
+/// Returns the wakeup that says that the nodes are ready, for the request's recipient: the
+/// executors, with the keys of all records they will read, or the queue. Sends nothing, and does
+/// not check that the nodes are ready.
+fn ready_wakeup(ledger: &Ledger<'_>, request: &NodeRequest) -> Wakeup {
     if request.ready_recipient == ReadyRecipient::Queue {
         return Wakeup::Answer { queue: request.queue.clone() };
     }
@@ -160,14 +164,16 @@ fn send(ledger: &Ledger<'_>, request: &NodeRequest) -> Wakeup {
     }
 }
 
-/// Removes a request that is over, and records why. Its nodes stay as they are.
+/// Removes a request that is over, and records why. Its nodes stay as they are; the caller has
+/// dealt with them.
 fn close(ledger: &mut Ledger<'_>, request: &NodeRequest, why: &str) {
     ledger.explain(format!("request {} is over: {why}", request.row));
     ledger.remove_request(&request.row);
 }
 
 /// Marks each placed request whose nodes are all ready as fulfilled, and adds the wakeup of its
-/// recipient, the executors or the queue (Z1.8). Those for which the commit has no room wait.
+/// recipient, the executors or the queue (Z1.8). Requests for which the commit has no room stay
+/// placed.
 pub(crate) fn fulfill_ready_requests(ledger: &mut Ledger<'_>) {
     for request in ledger.requests.values().cloned().collect::<Vec<_>>() {
         let RequestState::Placed(placement) = request.state else {
@@ -189,16 +195,19 @@ pub(crate) fn fulfill_ready_requests(ledger: &mut Ledger<'_>) {
             request.state = RequestState::Fulfilled(placement);
             request.resends = 0;
         });
-        if let Some(sent) = ledger.requests.get(&request.row).map(|request| send(ledger, request)) {
+        if let Some(sent) =
+            ledger.requests.get(&request.row).map(|request| ready_wakeup(ledger, request))
+        {
             ledger.wakeups.push(sent);
         }
     }
 }
 
 /// Recovers nodes allocated to a request that is gone or does not list them (Z1.9). A node in use
-/// is held or deleted once its build has ended or is gone. A used, held or deleted node stays as it
-/// is. Others are released when their request has been missing for the provider's `orphan_seconds`;
-/// until then only the start of that time is noted.
+/// is held or deleted once its build is known to have ended, to be withdrawn or to be gone. A used,
+/// held or deleted node stays as it is. Any other node is released when its request has been
+/// missing for longer than the provider's `orphan_seconds`; the first time only notes since when.
+/// Nodes for which the commit has no room are skipped.
 pub(crate) fn recover_orphaned_nodes(ledger: &mut Ledger<'_>) {
     for node in ledger.nodes.values().cloned().collect::<Vec<_>>() {
         let Some(allocation) = &node.allocated_to else {

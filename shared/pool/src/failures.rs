@@ -15,9 +15,9 @@ pub(crate) enum PlacementLoss {
 }
 
 /// Deletes a node whose machine failed. If it belongs to a placed request, adds a replacement;
-/// after the last attempt, or for a static host, gives up the placement (Z1.6). Otherwise no
-/// machine is launched for min-ready in the next minute. Does nothing if the plan has no room for
-/// that.
+/// after the last attempt, or for a static host, gives up the placement, which may fail the request
+/// (Z1.6). For any other node, no machine is launched for min-ready in the next minute. Does
+/// nothing if the node does not exist or the commit has no room.
 pub(crate) fn machine_failed(ledger: &mut Ledger<'_>, id: &NodeId, why: &str) {
     let Some(node) = ledger.nodes.get(id).cloned() else {
         return;
@@ -47,8 +47,9 @@ fn node_count(ledger: &Ledger<'_>, row: &RequestRow) -> usize {
     ledger.requests.get(row).map_or(0, |request| request.nodes().len())
 }
 
-/// Returns the placed request that the node belongs to, and the node's index in it. `None` if it
-/// has none, or if the request is in another state or does not list it.
+/// Returns the placed request that the node belongs to, and the node's index in it. `None` if the
+/// node is not allocated, or if its request is gone, does not list it or is in another state than
+/// placed, such as fulfilled.
 pub(crate) fn placed_request_of(
     ledger: &Ledger<'_>,
     node: &PoolNode,
@@ -62,9 +63,10 @@ pub(crate) fn placed_request_of(
     }
 }
 
-/// Adds a new node, to be launched with the label's current image and flavor, in the place of a
-/// failed one at index `slot` of a placed request. The caller deletes the failed node. Does nothing
-/// if the request does not exist.
+/// Adds a new reserved node, with the label's current image and flavor, in the place of the failed
+/// node at index `slot` of a placed request; the failed node's image stays if the label has none.
+/// The caller deletes the failed node, and has checked that the commit has room. `why` is for
+/// display. Does nothing if the request does not exist.
 fn replace_node(
     ledger: &mut Ledger<'_>,
     row: &RequestRow,
@@ -113,9 +115,10 @@ fn replace_node(
     });
 }
 
-/// Releases all nodes of a placed request, which then waits for another placement: 15 seconds, or,
-/// if machines did not boot, longer with each such placement. After too many of these, fails the
-/// request instead. Does nothing if the request does not exist.
+/// Releases all nodes of a placed request, which then waits for another placement: 15 seconds after
+/// a `Transient` loss, longer with each `NeverBooted` one. After too many `NeverBooted` ones, fails
+/// the request instead. Does nothing if the request does not exist. Whether the commit has room for
+/// the request and its nodes is not checked.
 pub(crate) fn drop_placement(
     ledger: &mut Ledger<'_>,
     row: &RequestRow,
@@ -153,7 +156,8 @@ pub(crate) fn drop_placement(
 }
 
 /// Marks a request as failed for this reason, releases its nodes and adds the wakeup of its queue
-/// (Z1.6). Does nothing if the request does not exist.
+/// (Z1.6). Does nothing if the request does not exist. Whether the commit has room for the request
+/// and its nodes is not checked.
 pub(crate) fn fail_request(ledger: &mut Ledger<'_>, row: &RequestRow, why: &str) {
     let Some(request) = ledger.requests.get(row) else {
         return;

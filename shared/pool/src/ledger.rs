@@ -74,7 +74,8 @@ impl<'a> Ledger<'a> {
     }
 
     /// Returns whether `more` further records fit in the commit, which has at most [`RECORDS_MAX`].
-    /// If not, makes the plan due again at once.
+    /// If not, makes the plan due again at once. Reserves nothing: a record counts once it is
+    /// changed.
     pub(crate) fn has_room(&mut self, more: usize) -> bool {
         let fits = self.touched_requests.len() + self.touched_nodes.len() + more <= RECORDS_MAX;
         if !fits {
@@ -94,7 +95,7 @@ impl<'a> Ledger<'a> {
     }
 
     /// Changes a request, sets when it was updated, and has the commit write it. Does nothing if
-    /// the request does not exist.
+    /// the request does not exist. Whether the commit has room is not checked.
     pub(crate) fn update_request(
         &mut self,
         row: &RequestRow,
@@ -107,14 +108,16 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Removes a request and has the commit delete it. Its nodes stay as they are.
+    /// Removes a request and has the commit delete it. Its nodes stay as they are, still allocated
+    /// to it. Whether the commit has room is not checked.
     pub(crate) fn remove_request(&mut self, row: &RequestRow) {
         self.requests.remove(row);
         self.touched_requests.insert(row.clone());
     }
 
-    /// Changes a node, sets when it was updated, and has the commit write it. Does nothing if the
-    /// node does not exist.
+    /// Changes a node, sets when it was updated (even if `change` changes nothing), and has the
+    /// commit write it. Does nothing if the node does not exist. Whether the commit has room is not
+    /// checked.
     pub(crate) fn update_node(&mut self, id: &NodeId, change: impl FnOnce(&mut PoolNode)) {
         if let Some(node) = self.nodes.get_mut(id) {
             change(node);
@@ -123,13 +126,14 @@ impl<'a> Ledger<'a> {
         }
     }
 
-    /// Adds a new node and has the commit create it.
+    /// Adds a new node and has the commit create it. Whether the commit has room is not checked.
     pub(crate) fn add_node(&mut self, node: PoolNode) {
         self.touched_nodes.insert(node.id.clone());
         self.nodes.insert(node.id.clone(), node);
     }
 
     /// Removes a node's record at once, without terminating its machine, and records the reason.
+    /// Whether the commit has room is not checked.
     pub(crate) fn remove_node(&mut self, id: &NodeId, why: &str) {
         self.nodes.remove(id);
         self.touched_nodes.insert(id.clone());
@@ -138,7 +142,7 @@ impl<'a> Ledger<'a> {
 
     /// Applies an event to a node, and has the commit write it if its state changes. If the event
     /// is illegal in the node's state, only records a reason. Does nothing if the node does not
-    /// exist.
+    /// exist. Whether the commit has room is not checked.
     pub(crate) fn advance(&mut self, id: &NodeId, event: NodeEvent) {
         let Some(node) = self.nodes.get_mut(id) else {
             return;
@@ -161,7 +165,8 @@ impl<'a> Ledger<'a> {
 
     /// Ends a node's allocation and marks the node for deletion; its record stays until its machine
     /// is gone. A static host, and a node whose launch was not called yet, are removed at once.
-    /// Records the reason. Does nothing if the node does not exist.
+    /// Records the reason. Does nothing if the node does not exist. Whether the commit has room is
+    /// not checked. The terminate action is added by `request_terminations`.
     pub(crate) fn delete_node(&mut self, id: &NodeId, why: &str) {
         let Some(node) = self.nodes.get(id) else {
             return;
@@ -175,10 +180,10 @@ impl<'a> Ledger<'a> {
         self.advance(id, NodeEvent::Deleted { reason: why.to_owned(), at: self.now });
     }
 
-    /// Takes a node from its request (Z1.7). A node on which no build ran, launched or being
+    /// Takes a node from its request (Z1.7). A cloud node on which no build ran, launched or being
     /// launched, returns to the pool. A static host, a node in use or used, and one whose launch
-    /// was not called yet are deleted. Held nodes and those that are being deleted stay as they
-    /// are.
+    /// was not called yet are deleted. Held nodes and nodes that are being deleted stay as they
+    /// are. Whether the commit has room is not checked.
     pub(crate) fn release_node(&mut self, id: &NodeId, why: &str) {
         let Some(node) = self.nodes.get(id) else {
             return;
@@ -208,9 +213,10 @@ impl<'a> Ledger<'a> {
         self.nodes.values().fold(Resources::default(), |sum, node| sum.plus(node.reserved()))
     }
 
-    /// Adds actions that terminate leaked machines: those with Sluice's tag that no node record
-    /// knows (Z1.9). Counts them as used; those that are already stopping are only counted. Notes
-    /// in the head when it searched, if a search was due. Does nothing without a listing.
+    /// Adds actions that terminate leaked machines: listed machines that are not the machine of the
+    /// node record that their tag names (Z1.9). Counts each as one used machine; those that are
+    /// already stopping are only counted, and terminated ones are ignored. Notes the listing in the
+    /// head if a search was due, but searches in any case. Does nothing without a listing.
     pub(crate) fn terminate_leaked(&mut self) {
         let Some(listing) = &self.facts.listing else {
             return;
@@ -252,6 +258,8 @@ impl<'a> Ledger<'a> {
 
     /// Returns the plan: a change for each record that differs from the snapshot, the head with
     /// current sums of resources, the actions, wakeups and reasons, and when to plan again.
+    /// `snapshot` must be the one that the working copy was made from. A node that was added and
+    /// removed again gives no change.
     pub(crate) fn finish(mut self, snapshot: &Snapshot) -> PoolPlan {
         self.head.used = self.used();
         self.head.reserved = self.reserved();
@@ -293,6 +301,7 @@ impl<'a> Ledger<'a> {
 
     /// Makes the plan due as soon as a node, a request, the pause, the delay of min-ready launches
     /// or the search for leaked machines needs it; at the latest in a minute if there is a request.
+    /// Without any of these, the due time stays as it is.
     fn schedule_due_times(&mut self) {
         let (now, pace) = (self.now, &self.limits.pace);
         let soon = now.plus_millis(pace.poll_millis.max(1));

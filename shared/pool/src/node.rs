@@ -249,8 +249,10 @@ pub struct IllegalEvent {
 }
 
 impl NodeState {
-    /// Returns the state after `event`, or an error if the event is illegal in this state. Events
-    /// may be observed twice, so harmless repeats are legal and keep the state.
+    /// Returns the state after `event`, or an error if the event is illegal in this state. Harmless
+    /// repeats are legal, since events may be observed twice: they keep the state, or only update
+    /// its times or machine. A node being deleted accepts a late launch answer, which adds the
+    /// machine to terminate.
     pub fn next(self, event: NodeEvent) -> Result<Self, IllegalEvent> {
         use NodeEvent as E;
         use NodeState as S;
@@ -382,7 +384,7 @@ impl PoolNode {
     }
 
     /// Returns whether the node is unallocated and can be given to a request, now or once it is
-    /// ready.
+    /// ready. False before its launch is called, and once it was used, held or marked for deletion.
     pub fn is_free(&self) -> bool {
         self.allocated_to.is_none()
             && matches!(
@@ -413,8 +415,8 @@ impl PoolNode {
         Some((address, machine.ssh_port.unwrap_or(self.ssh_port)))
     }
 
-    /// Returns the node's access data for a build, with the names it has there. `None` if it has no
-    /// address, or is neither ready nor in use.
+    /// Returns the node's access data for a build. `names` are the names that the node has in the
+    /// build. `None` if it has no address, or is neither ready nor in use.
     pub fn access(&self, names: Vec<String>) -> Option<NodeAccess> {
         let (NodeState::Ready { machine, host_keys } | NodeState::InUse { machine, host_keys, .. }) =
             &self.state

@@ -9,9 +9,10 @@ use sluice_model::{NodeId, Timestamp};
 /// The maximum number of transitions of one node in one plan: launched, booted, checked.
 const STEPS_MAX: usize = 4;
 
-/// Applies all observed facts about machines (listing, launch answers, checks) to the nodes, as far
-/// as the commit has room. Terminates leaked machines, and those whose node was given up before the
-/// launch was answered.
+/// Applies all observed facts about machines (listing, launch answers, checks, removed holds) to
+/// the nodes, as far as the commit has room. Adds actions that terminate leaked machines, and
+/// machines whose node was given up before the launch was answered. Each node takes several steps
+/// if the facts allow.
 pub(crate) fn observe_machines(ledger: &mut Ledger<'_>) {
     for (id, fact) in &ledger.facts.launches {
         if let (None, LaunchFact::Launched(machine)) = (ledger.nodes.get(id), fact) {
@@ -38,8 +39,9 @@ pub(crate) fn observe_machines(ledger: &mut Ledger<'_>) {
     }
 }
 
-/// Applies the answers to checks of static hosts that this same plan lends. A plan that is repeated
-/// with the answers to its own checks lends the same hosts to the same nodes.
+/// Applies the answers to checks of static hosts that this same plan lends; call it after the
+/// requests are placed. It has an effect only when a plan is repeated with the answers to its own
+/// checks, because the repeated plan lends the same hosts to the same nodes.
 pub(crate) fn observe_lent_hosts(ledger: &mut Ledger<'_>) {
     for id in ledger.facts.checks.keys() {
         let Some(node) = ledger.nodes.get(id).cloned() else { continue };
@@ -51,9 +53,10 @@ pub(crate) fn observe_lent_hosts(ledger: &mut Ledger<'_>) {
     }
 }
 
-/// Applies the facts about one node to its state, by one step at most. A machine that ended,
-/// disappeared or takes too long fails. Used nodes, and held ones whose time is over or whose hold
-/// was removed, are deleted. Those in use stay as they are.
+/// Applies the facts about one node to its state, by about one step. A machine that ended,
+/// disappeared or takes too long fails, except one that a build may be about to claim. Used nodes,
+/// and held ones whose time is over or whose hold was removed, are deleted. Nodes in use stay as
+/// they are. The caller has checked that the commit has room for a record.
 fn observe_node(ledger: &mut Ledger<'_>, node: &PoolNode) {
     let id = &node.id;
     match &node.state {
@@ -121,9 +124,10 @@ fn observe_node(ledger: &mut Ledger<'_>, node: &PoolNode) {
 }
 
 /// Applies the observed outcome of a launch that was called `tries` times. A listed machine counts
-/// more than the answer. Depending on the answer, a failed launch is repeated, pauses all launches,
-/// or removes the node, which is replaced, or whose request is placed again or fails. Does nothing
-/// without any outcome.
+/// more than the answer. After a refusal the launch is repeated later, for the cloud's quota with a
+/// pause of all launches; or the node is removed, and its request gets another node, is placed
+/// again or fails. A node without a placed request is only removed. Does nothing without any
+/// outcome.
 fn observe_launch(ledger: &mut Ledger<'_>, node: &PoolNode, tries: u32) {
     let id = &node.id;
     if let Some(fact) = tagged(ledger, id) {
@@ -191,8 +195,8 @@ fn observe_launch(ledger: &mut Ledger<'_>, node: &PoolNode, tries: u32) {
     }
 }
 
-/// Records in the node's placed request why it still waits. Does nothing if there is none, or it
-/// already has this reason.
+/// Records in the node's placed request why it still waits. Does nothing if the node has no placed
+/// request, or the request already has this reason.
 fn explain_to_request(ledger: &mut Ledger<'_>, node: &PoolNode, why: &str) {
     if let Some((row, _)) = failures::placed_request_of(ledger, node)
         && ledger.requests.get(&row).is_some_and(|request| request.reason != why)
@@ -208,8 +212,8 @@ fn remove_unlaunched(ledger: &mut Ledger<'_>, id: &NodeId, tries: u32, why: &str
     if tries <= 1 { ledger.remove_node(id, why) } else { ledger.delete_node(id, why) }
 }
 
-/// Sets when the unanswered launch call of a node is repeated. Does nothing to a node in another
-/// state.
+/// Sets when the launch call of a node is repeated. In another state than `Intended` only the
+/// node's time of update changes.
 fn postpone(ledger: &mut Ledger<'_>, id: &NodeId, at: Timestamp) {
     ledger.update_node(id, |node| {
         if let NodeState::Requested(LaunchProgress::Intended { retry_at, .. }) = &mut node.state {
@@ -218,8 +222,9 @@ fn postpone(ledger: &mut Ledger<'_>, id: &NodeId, at: Timestamp) {
     });
 }
 
-/// Fails the starting machine of a node if it ended, disappeared or takes too long. `state` is its
-/// state in the listing; `None` if it is not listed.
+/// Fails the starting machine of a node if it ended, disappeared or takes too long, as far as the
+/// commit has room; otherwise does nothing. `state` is its state in the listing; `None` if it is
+/// not listed or there is no listing.
 fn fail_if_not_booting(
     ledger: &mut Ledger<'_>,
     node: &PoolNode,
@@ -237,9 +242,9 @@ fn fail_if_not_booting(
     }
 }
 
-/// Returns why a machine that should exist is gone; `None` if it exists, is too new to be listed,
-/// or is a static host, or if there is no listing. `state` is its state in the listing; `None` if
-/// it is not listed.
+/// Returns why a machine that should exist is gone. `state` is its state in the listing; `None` if
+/// it is not listed. The result is `None` if it exists, is too new to be listed or belongs to a
+/// static host, or if there is no listing.
 fn disappearance(
     ledger: &Ledger<'_>,
     node: &PoolNode,
@@ -259,8 +264,9 @@ fn disappearance(
 }
 
 /// Removes a node being deleted once a listing shows that its machine is gone or was never created.
-/// While `instance` is unknown, sets it from the listing or the answer to the launch. `since` is
-/// when it was marked for deletion.
+/// `instance` is `None` while the machine is unknown; then sets it from the listing or the answer
+/// to the launch, if one shows it. `since` is when the node was marked for deletion. Otherwise does
+/// nothing.
 fn observe_deleting(
     ledger: &mut Ledger<'_>,
     node: &PoolNode,

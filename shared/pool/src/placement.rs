@@ -24,9 +24,10 @@ pub(crate) enum Backlog {
 }
 
 /// Places requests in service order until one has to wait. Requests that can never be placed fail;
-/// those that are not due yet are skipped. Returns whether requests are left waiting: `Blocked` if
-/// one waits, the commit has no more room, or an operator has paused the provider, in which case
-/// nothing is placed.
+/// those that are not due yet are skipped. The reason to wait is recorded in the waiting request.
+/// Returns `Blocked` if a request waits, if the commit has no more room, or if an operator has
+/// paused the provider; in the last case it places nothing. A pause by the cloud does not stop
+/// placement.
 pub(crate) fn place_requests(ledger: &mut Ledger<'_>) -> Backlog {
     if let Paused::ByOperator { reason } = &ledger.head.paused {
         let reason = format!("nothing is placed: {reason}");
@@ -87,8 +88,9 @@ enum NodeSource {
     Static(usize),
 }
 
-/// Chooses a zone and nodes for a request, or returns why it can never have them, or only later.
-/// Reserves nothing. May delete free pool nodes to make room in the quota.
+/// Chooses a zone and nodes for a request, or returns why it can never have them (`Never`), or not
+/// yet (`Later`). Allocates nothing. If the quota has no room, marks free pool nodes for deletion,
+/// as far as the commit has room, and returns `Later`.
 fn choose_nodes(ledger: &mut Ledger<'_>, request: &NodeRequest) -> PlacementChoice {
     if request.labels.len() > NODES_PER_REQUEST_MAX {
         return PlacementChoice::Never(format!(
@@ -157,9 +159,9 @@ fn choose_nodes(ledger: &mut Ledger<'_>, request: &NodeRequest) -> PlacementChoi
     PlacementChoice::Now(ChosenNodes { zone, sources: sources.collect() })
 }
 
-/// Returns the zones in which all the labels are available: one that labels are restricted to, or
-/// all of the provider's (none if it has none). The error says that labels are restricted to
-/// different zones.
+/// Returns the zones in which all the labels are available: the one that labels are restricted to,
+/// or else all of the provider's, which may be none. Labels without a restriction, and those of
+/// static hosts, do not matter. The error says that labels are restricted to different zones.
 fn zones_for(limits: &ProviderLimits, labels: &[LabelName]) -> Result<Vec<String>, String> {
     let bound =
         labels.iter().filter_map(|label| Some((limits.labels.get(label)?.zone.as_ref()?, label)));
@@ -175,9 +177,9 @@ fn zones_for(limits: &ProviderLimits, labels: &[LabelName]) -> Result<Vec<String
     }
 }
 
-/// Returns the zone with the most free pool nodes for the request, and for each of its labels such
-/// a node, or `None` if there is none. Of equal zones, the first from the head's next zone on
-/// counts. The zone is `None` if `zones` is empty.
+/// Returns the zone with the most free pool nodes that suit the request, and for each of its labels
+/// such a node, or `None` where there is none. Of equal zones, the first from the head's next zone
+/// on counts. The zone is `None` if `zones` is empty. Allocates nothing.
 fn pick_zone(
     ledger: &Ledger<'_>,
     request: &NodeRequest,
@@ -197,8 +199,8 @@ fn pick_zone(
 }
 
 /// Returns for each label a free node of the zone with the label's current image, or `None` if
-/// there is none left. Prefers those that are ready soonest, then older ones. No node is returned
-/// twice. `zone` is `None` for nodes without a zone.
+/// there is none left. Prefers the nodes that are ready soonest, then older ones. No node is
+/// returned twice. With `zone` `None`, only nodes without a zone count.
 fn match_pool_nodes(
     ledger: &Ledger<'_>,
     labels: &[LabelName],
@@ -222,7 +224,8 @@ fn match_pool_nodes(
         .collect()
 }
 
-/// Returns how far a node is from being ready: 0 is ready, 3 not launched or in any other state.
+/// Returns how far a node is from being ready: 0 is ready, 1 is checked, 2 boots, 3 is not launched
+/// or in any other state.
 fn readiness_rank(node: &PoolNode) -> u8 {
     match node.state {
         NodeState::Ready { .. } => 0,
@@ -232,8 +235,9 @@ fn readiness_rank(node: &PoolNode) -> u8 {
     }
 }
 
-/// Returns whether the node has the image and zone with which its label would be launched now (N4).
-/// Always true for a static host; false if the label is not configured or has no image.
+/// Returns whether the node has the image and zone with which its label would be launched now (N4);
+/// the flavor is not compared. Always true for a static host. False if the label is not configured
+/// or has no image.
 pub(crate) fn is_current(ledger: &Ledger<'_>, node: &PoolNode) -> bool {
     let bound = ledger.limits.labels.get(&node.label).and_then(|label| label.zone.as_ref());
     if !node.is_static() && bound.is_some() && bound != node.az.as_ref() {
@@ -247,9 +251,9 @@ pub(crate) fn is_current(ledger: &Ledger<'_>, node: &PoolNode) -> bool {
 }
 
 /// Returns `None` if `missing` is nothing, or fits into the quota beside all that is used and
-/// reserved; otherwise the reason to wait. In that case marks free cloud nodes for deletion, ready
-/// ones first and except those in `pool`, until it will fit once they are gone, or no more can be
-/// deleted.
+/// reserved; otherwise the reason to wait. In that case it marks free cloud nodes for deletion,
+/// ready ones first, until `missing` will fit once they are gone, or no more can be deleted. The
+/// nodes in `pool`, which the request is to get, are kept.
 fn make_room(
     ledger: &mut Ledger<'_>,
     missing: Resources,
@@ -308,8 +312,9 @@ fn static_host_uses(ledger: &Ledger<'_>) -> Vec<u32> {
         .collect()
 }
 
-/// Returns for each label the index of a static host that offers it, so that no host is used more
-/// often than its number in `free`; `None` if there is no such assignment.
+/// Returns for each of `labels` the index of a static host that offers it, so that no host is used
+/// more often than its number in `free`, which is in the order of the limits. `None` if there is no
+/// such assignment. Empty for no labels. Changes nothing.
 fn match_static_hosts(
     ledger: &Ledger<'_>,
     labels: &[&LabelName],
@@ -338,9 +343,10 @@ fn match_static_hosts(
     Some(hosts)
 }
 
-/// Assigns a free slot to a label, moving earlier assignments to other slots if needed. Returns
-/// whether it succeeded. `slots` are the hosts' indexes, one for each use; `taken` is each slot's
-/// label, and is updated; `tried` marks the slots that were tried for this label.
+/// Assigns a free slot to the label at index `label`, moving earlier assignments to other slots if
+/// needed. Returns whether it succeeded. `slots` has a host's index for each possible use; `taken`
+/// has the index of each slot's label, and is updated. `tried` marks the slots that were tried; it
+/// is all false at the first call for a label.
 fn assign_host(
     ledger: &Ledger<'_>,
     labels: &[&LabelName],
@@ -364,7 +370,8 @@ fn assign_host(
 }
 
 /// Places the request on the chosen nodes: allocates pool nodes, adds nodes to launch and nodes
-/// that lend static hosts, and advances the head's generation and next zone. Launches nothing.
+/// that lend static hosts, stores the placement in the request, and advances the head's generation
+/// and next zone. Launches nothing. Whether the commit has room is not checked.
 fn reserve(ledger: &mut Ledger<'_>, request: &NodeRequest, chosen: ChosenNodes) {
     ledger.head.generation += 1;
     ledger.head.next_zone = ledger.head.next_zone.wrapping_add(1);
@@ -413,9 +420,10 @@ fn reserve(ledger: &mut Ledger<'_>, request: &NodeRequest, chosen: ChosenNodes) 
     });
 }
 
-/// Adds a node with reserved quota, which is not launched yet, and returns its id. The caller must
-/// have incremented the head's generation; `part` distinguishes nodes of the same generation. For
-/// an unknown label it adds nothing, but returns an id.
+/// Adds a node with reserved quota, which is not launched yet, and returns its id. The caller has
+/// checked quota and room, and has incremented the head's generation; `part` distinguishes nodes of
+/// the same generation. `allocated_to` is `None` for a node of the pool. For an unknown label it
+/// adds nothing, but returns an id.
 pub(crate) fn add_reserved_node(
     ledger: &mut Ledger<'_>,
     name: &LabelName,
@@ -463,7 +471,8 @@ pub(crate) fn add_reserved_node(
 }
 
 /// Adds a node that lends a static host to a request and is checked at once, and returns its id.
-/// `host` is the host's index in the limits. `generation` and `slot` make the id unique.
+/// `host` is the host's index in the limits. `generation` and `slot`, the node's index in the
+/// request, make the id unique. Whether the host is free is not checked.
 fn add_static_node(
     ledger: &mut Ledger<'_>,
     name: &LabelName,

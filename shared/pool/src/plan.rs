@@ -7,8 +7,9 @@ use crate::{builds, observe, placement, supply};
 use sluice_model::Timestamp;
 
 /// Decides what to do next at a provider (Z1.4 to Z1.11): which requests are placed, fulfilled or
-/// failed, and which machines are launched, checked or terminated. Returns what to commit and to
-/// carry out; does nothing itself.
+/// failed, and which machines are launched, checked or terminated. Returns what to commit in one
+/// transaction and what to carry out after it; does nothing itself. What does not fit is left out,
+/// and the plan is due again at once.
 ///
 /// The plan is one commit: the head and at most [`crate::decisions::RECORDS_MAX`] records. If
 /// something does not fit, the plan is due again at once. After the commit, a plan without new

@@ -57,7 +57,8 @@ fn is_zero(count: &u32) -> bool {
 
 impl NodeRequest {
     /// Returns a new request that is not yet placed, without a group, whose recipient is the
-    /// executors.
+    /// executors. `labels` has a label for each node of the build. `queue` is woken up if the
+    /// request fails; `requestor` is only for display. That no request has this row is not checked.
     pub fn new(
         row: RequestRow,
         build: BuildId,
@@ -99,8 +100,8 @@ impl NodeRequest {
         }
     }
 
-    /// Returns the request as claimed by an executor; `None` unless all its nodes are ready and it
-    /// is unclaimed.
+    /// Returns the request as claimed by an executor; `None` unless it is fulfilled, that is, all
+    /// its nodes are ready and no executor has claimed it. Stores nothing.
     pub fn claim(self, now: Timestamp) -> Option<Self> {
         match self.state {
             RequestState::Fulfilled(placement) => Some(Self {
@@ -114,7 +115,8 @@ impl NodeRequest {
     }
 
     /// Returns the request with its build ended with this result; `None` unless it was claimed.
-    /// `result` is [`BuildResult::RetryLimit`] for a final attempt that does not count.
+    /// `result` is [`BuildResult::RetryLimit`] for a final attempt that does not count. Stores
+    /// nothing.
     pub fn end(self, result: BuildResult, now: Timestamp) -> Option<Self> {
         match self.state {
             RequestState::Claimed(placement) => Some(Self {
@@ -181,15 +183,16 @@ pub struct Placement {
     pub nodes: Vec<NodeId>,
 }
 
-/// The key of a request: `<priority, 3 digits>-<relative, 4 digits>-<sequence, 12 digits>`. The
-/// order of the text is the order of service.
+/// The key of a request: `<priority, 3 digits>-<relative, 4 digits>-<rest>`. The order of the text
+/// is the order of service. The rest is the time of the request and a part of its build's id.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct RequestRow(pub String);
 
 impl RequestRow {
-    /// Returns the row. Each number that has too many digits becomes the greatest possible one, so
-    /// that it sorts last. Equal numbers give equal rows.
+    /// Returns a row with a sequence number as its rest; the gate's rows have a time and a part of
+    /// the build's id instead. Each number that has too many digits becomes the greatest possible
+    /// one, so that it sorts last. Equal numbers give equal rows.
     pub fn new(priority: u32, relative: u32, sequence: u64) -> Self {
         Self(format!(
             "{:03}-{:04}-{:012}",
@@ -205,8 +208,8 @@ impl RequestRow {
         self.parts().1
     }
 
-    /// Returns the priority, the change's position, and the rest of the text. Malformed parts are 0
-    /// or empty, so they sort first.
+    /// Returns the priority, the change's position when the request was made, and the rest of the
+    /// text. Malformed numbers are 0 and a missing rest is empty, so they sort first.
     pub(crate) fn parts(&self) -> (u32, u32, &str) {
         let mut parts = self.0.splitn(3, '-');
         let mut number = || parts.next().and_then(|part| part.parse().ok()).unwrap_or_default();

@@ -14,14 +14,15 @@ use sluice_model::{QueueKey, Timestamp};
 use std::collections::BTreeMap;
 
 /// Returns all requests, whatever their state, in the order in which they are served: by priority,
-/// then the change's position in its queue, then by sequence. `current_places` holds current
-/// positions in shared queues, where known; they replace those in the rows. In an independent
-/// pipeline the position is among the changes of the group instead, if it is greater.
+/// then by the position of their change, then by age. `current_places` has unrounded positions in
+/// shared queues, where known; they replace the positions in the rows, and are rounded here as in
+/// Zuul. For a request with a group (independent pipelines), its position in the group counts if it
+/// is greater.
 pub(crate) fn in_service_order(
     requests: &BTreeMap<RequestRow, NodeRequest>,
     current_places: &BTreeMap<RequestRow, usize>,
 ) -> Vec<NodeRequest> {
-    let group_positions = places(requests);
+    let group_positions = group_positions(requests);
     let mut ordered: Vec<&NodeRequest> = requests.values().collect();
     ordered.sort_by_cached_key(|request| {
         let (priority, relative, rest) = request.row.parts();
@@ -34,9 +35,11 @@ pub(crate) fn in_service_order(
     ordered.into_iter().cloned().collect()
 }
 
-/// Returns the position of each change of a group within that group, rounded as in Zuul, in the
-/// order of their first requests. Requests without a group are ignored.
-fn places(requests: &BTreeMap<RequestRow, NodeRequest>) -> BTreeMap<&QueueKey, u32> {
+/// Returns for the queue of each request with a group its position in that group, from 0, rounded
+/// as in Zuul. The queues of a group are ordered by their first requests. In an independent
+/// pipeline each change has a queue of its own, so this is the position of the change. Requests
+/// without a group are ignored.
+fn group_positions(requests: &BTreeMap<RequestRow, NodeRequest>) -> BTreeMap<&QueueKey, u32> {
     let mut groups: BTreeMap<&str, BTreeMap<&QueueKey, Timestamp>> = BTreeMap::new();
     for request in requests.values() {
         let Some(group) = &request.group else { continue };
@@ -59,7 +62,8 @@ fn places(requests: &BTreeMap<RequestRow, NodeRequest>) -> BTreeMap<&QueueKey, u
     places
 }
 
-/// Returns a position rounded down as in Zuul: to 1 up to ten, to 10 up to a hundred, then to 100.
+/// Returns a position rounded down as in Zuul: below 10 it is unchanged, below 100 it becomes a
+/// multiple of 10, otherwise of 100.
 fn round_position(place: usize) -> u32 {
     let place = u32::try_from(place).unwrap_or(u32::MAX);
     match place {

@@ -27,8 +27,9 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Returns whether to list the provider's machines before planning: a cloud machine is
-    /// requested, boots or is being deleted, or a search for leaked machines is due.
+    /// Returns whether to list the provider's machines before planning: a cloud node is requested,
+    /// boots or is being deleted, or a search for leaked machines is due. Nodes that are checked,
+    /// ready, in use or held need no listing.
     ///
     /// A leaked machine is terminated only after a commit on the head revision of this snapshot. A
     /// concurrent launch records its node in a commit of its own, so this plan's commit would fail.
@@ -49,9 +50,10 @@ impl Snapshot {
     }
 }
 
-/// Returns the builds whose orders and runs the plan needs: those of requests that no executor has
-/// claimed, and those in use on nodes whose request is gone. Once a minute it includes the builds
-/// of claimed requests, whose executors normally report the end. Ended requests are left out.
+/// Returns the builds whose orders and runs must be read for the plan: those of requests that no
+/// executor has claimed, failed ones included, and those in use on nodes whose request is gone. If
+/// claimed builds were last read a minute ago or earlier (by `head`), also the builds of claimed
+/// requests. The builds of ended requests are left out.
 pub fn builds_to_observe<'a>(
     head: &ProviderHead,
     requests: impl Iterator<Item = &'a NodeRequest> + Clone,

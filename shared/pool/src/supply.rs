@@ -14,10 +14,11 @@ use sluice_model::{LabelName, NodeId};
 /// Seconds between two calls to terminate the same machine.
 const TERMINATE_RETRY_SECONDS: u64 = 30;
 
-/// Adds launch actions for the reserved nodes of placed requests, in service order, until one does
-/// not fit into the free quota, and for all launch calls whose time to repeat has come. Fails a
-/// request whose nodes exceed the whole quota. Does nothing while launches are paused, and nothing
-/// for which the commit has no room.
+/// Launches reserved nodes of placed requests: notes the intent in each node and adds its launch
+/// action. Goes in service order until a node does not fit into the free quota. Also repeats the
+/// launch calls whose time has come; these need no quota. A request whose nodes exceed the whole
+/// quota fails. Does nothing while launches are paused (by an operator or the cloud), and leaves
+/// out what the commit has no room for.
 pub(crate) fn launch_reserved(ledger: &mut Ledger<'_>) {
     if ledger.head.paused != Paused::No {
         return;
@@ -54,7 +55,7 @@ pub(crate) fn launch_reserved(ledger: &mut Ledger<'_>) {
             if !ledger.used().plus(node.reserved()).fits(ledger.limits.quota) {
                 break 'requests;
             }
-            call(ledger, &node);
+            intend_launch(ledger, &node);
         }
     }
     for node in ledger.nodes.values().cloned().collect::<Vec<_>>() {
@@ -62,14 +63,16 @@ pub(crate) fn launch_reserved(ledger: &mut Ledger<'_>) {
             && retry_at <= ledger.now
             && ledger.has_room(1)
         {
-            call(ledger, &node);
+            intend_launch(ledger, &node);
         }
     }
 }
 
-/// Records the intent to launch a node, with the time to repeat the call, and adds the launch
-/// action.
-fn call(ledger: &mut Ledger<'_>, node: &PoolNode) {
+/// Records in a node the intent to launch it and when to repeat the call, and adds the launch
+/// action. The caller has checked that the node is reserved or waits for an answer, that it fits
+/// into the quota and that the commit has room; nothing is checked here. Does nothing if the node
+/// does not exist.
+fn intend_launch(ledger: &mut Ledger<'_>, node: &PoolNode) {
     let retry_at = ledger.now.plus_seconds(ledger.limits.pace.launch_retry_seconds.max(1));
     ledger.advance(&node.id, NodeEvent::LaunchIntended { retry_at });
     if let Some(node) = ledger.nodes.get(&node.id).cloned() {
@@ -78,10 +81,11 @@ fn call(ledger: &mut Ledger<'_>, node: &PoolNode) {
     }
 }
 
-/// Adds nodes with launch actions up to each label's min-ready (Z1.11), until the quota or the
-/// commit is full. They get the label's zone, or the provider's zones in turn. Labels without an
-/// image are left out. Does nothing if a request waits for quota, while launches are paused, and
-/// for a while after such a machine has failed.
+/// Adds nodes with launch actions until each label has `min-ready` free nodes that are current
+/// (Z1.11). Stops when the quota or the commit is full. A new node gets the label's zone, or else
+/// the provider's zones in turn. Labels without an image are left out. Does nothing if `backlog`,
+/// the result of `place_requests`, is `Blocked`, while launches are paused, and before the head's
+/// `min_ready_not_before`.
 pub(crate) fn launch_min_ready(ledger: &mut Ledger<'_>, backlog: Backlog) {
     if backlog == Backlog::Blocked
         || ledger.head.paused != Paused::No
@@ -120,15 +124,16 @@ pub(crate) fn launch_min_ready(ledger: &mut Ledger<'_>, backlog: Backlog) {
             let zone = label.zone.clone().or_else(next);
             let id = placement::add_reserved_node(ledger, name, zone, "kept ready", None);
             if let Some(node) = ledger.nodes.get(&id).cloned() {
-                call(ledger, &node);
+                intend_launch(ledger, &node);
             }
         }
     }
 }
 
-/// Deletes free ready machines of the cloud that are outdated, too old, of a label that is no
-/// longer configured, or, while no request waits, idle beyond min-ready. Those unchanged for
-/// longest come first. Stops when the commit has no more room.
+/// Marks free ready machines of the cloud for deletion that have another image or zone than their
+/// label, are too old, or have a label that is no longer configured. If `backlog` is `Empty`, also
+/// those that have been idle for long and exceed their label's `min-ready`. The machines unchanged
+/// for longest come first. Stops when the commit has no more room.
 pub(crate) fn delete_surplus(ledger: &mut Ledger<'_>, backlog: Backlog) {
     let ready = |node: &&PoolNode| {
         node.is_free() && !node.is_static() && matches!(node.state, NodeState::Ready { .. })
@@ -146,7 +151,8 @@ pub(crate) fn delete_surplus(ledger: &mut Ledger<'_>, backlog: Backlog) {
 }
 
 /// Returns why a ready node of the cloud, which the caller knows to be free, is to be deleted;
-/// `None` if it is to be kept. It is never idle while a request waits for quota (`backlog`).
+/// `None` if it is to be kept. The reasons are those of `delete_surplus`. With a `Blocked` backlog
+/// a node never counts as idle.
 fn surplus_reason(ledger: &Ledger<'_>, node: &PoolNode, backlog: Backlog) -> Option<&'static str> {
     let now = ledger.now;
     let Some(label) = ledger.limits.labels.get(&node.label) else {
@@ -165,14 +171,14 @@ fn surplus_reason(ledger: &Ledger<'_>, node: &PoolNode, backlog: Backlog) -> Opt
         .then_some("it is idle and no request needs it")
 }
 
-/// Returns the number of nodes of a label that are not allocated, including those that are not
-/// ready yet.
+/// Returns the number of nodes of a label that are not allocated and can be given to a request, now
+/// or once they are ready.
 fn free_count(ledger: &Ledger<'_>, label: &LabelName) -> usize {
     ledger.nodes.values().filter(|node| node.label == *label && node.is_free()).count()
 }
 
-/// Adds a check action for every booted machine and static host under test whose next check is due.
-/// Changes no node.
+/// Adds a check action for every node in state `Testing`, cloud machine or static host, whose next
+/// check is due. Changes no node, and needs no room in the commit.
 pub(crate) fn request_checks(ledger: &mut Ledger<'_>) {
     for node in ledger.nodes.values() {
         if let NodeState::Testing { next_check_at, .. } = node.state
@@ -183,9 +189,9 @@ pub(crate) fn request_checks(ledger: &mut Ledger<'_>) {
     }
 }
 
-/// Adds a terminate action for every cloud machine that is to be deleted and whose id is known,
-/// unless it had one in the last 30 seconds; notes the action in its node. Stops when the commit
-/// has no more room.
+/// Adds a terminate action for every cloud machine that is to be deleted and whose id is known, and
+/// notes in its node when to repeat it, 30 seconds later. Machines whose time has not come are left
+/// out. Stops when the commit has no more room.
 pub(crate) fn request_terminations(ledger: &mut Ledger<'_>) {
     let due = |node: &PoolNode| match &node.state {
         NodeState::Deleting { instance: Some(instance), retry_at, reason, .. }

@@ -7,7 +7,7 @@ use sluice_pool::{InstanceId, InstanceState};
 use std::collections::BTreeMap;
 
 /// Parses the XML of an answer. If it cannot be parsed, returns the error that the outcome of the
-/// call `attempt` is unknown.
+/// call is unknown. `attempt` is what was attempted, for the message.
 pub(super) fn parse<T: DeserializeOwned>(body: &str, attempt: String) -> Result<T, CloudError> {
     quick_xml::de::from_str(body).map_err(|error| CloudError::Unknown {
         attempt,
@@ -150,7 +150,8 @@ struct ImageItem {
 }
 
 impl ImagesAnswer {
-    /// Converts images from EC2's form, in the order of the answer.
+    /// Converts images from EC2's form, in the order of the answer. Absent names, states, dates and
+    /// tags become empty.
     pub(super) fn into_images(self) -> Vec<ImageFact> {
         let image = |item: ImageItem| ImageFact {
             id: item.id,

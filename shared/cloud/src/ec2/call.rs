@@ -77,8 +77,9 @@ impl CallFailure {
         matches!(self, Self::Refused { code, .. } if code == "InvalidInstanceID.NotFound")
     }
 
-    /// Classifies the failure of the operation `attempt`. Only a closed list of EC2's codes is
-    /// permanent, and others mean quota, capacity, a used token or a later attempt. Everything
+    /// Classifies the failure of a call. `attempt` is what was attempted, after "could not", for
+    /// the message. Only a closed list of EC2's codes is permanent; other codes mean quota,
+    /// capacity, a token of another launch, or a later attempt after 2 or 5 seconds. Everything
     /// else, and an unanswered call, has an unknown outcome.
     pub(super) fn into_error(self, attempt: String) -> CloudError {
         let (status, code, message) = match self {
@@ -142,8 +143,9 @@ struct OneError {
 
 impl Ec2Driver {
     /// Sends one signed call, once, and returns the body of the answer, undecoded. An answer other
-    /// than success is `Refused`, with EC2's code and message. No answer, and an answer of more
-    /// than 32 MiB, are `Unanswered`.
+    /// than success is `Refused`, with EC2's code and message, or with the HTTP status as the code
+    /// if there is none. `Unanswered` are a call that cannot be signed or sent, one without an
+    /// answer, and an answer of more than 32 MiB.
     pub(super) async fn call(&self, form: &QueryForm) -> Result<String, CallFailure> {
         let unanswered = |context: &str, error: &dyn std::fmt::Display| {
             CallFailure::Unanswered(format!("{context}: {error}"))
@@ -184,7 +186,8 @@ impl Ec2Driver {
     }
 
     /// Returns the signed request of a call, to EC2's endpoint in the region or to the one in the
-    /// settings. An error if there are no AWS credentials.
+    /// settings. An error, always `Unanswered`, if there are no AWS credentials or the endpoint
+    /// cannot be used. Sends nothing.
     async fn signed(&self, form: &QueryForm) -> Result<http::Request<String>, CallFailure> {
         let unanswered = |context: &str, error: &dyn std::fmt::Display| {
             CallFailure::Unanswered(format!("{context}: {error}"))

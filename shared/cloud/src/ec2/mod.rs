@@ -30,8 +30,9 @@ pub struct Ec2Settings {
 }
 
 impl Ec2Settings {
-    /// Returns the settings of a region. `AWS_ENDPOINT_URL_EC2`, or else `AWS_ENDPOINT_URL`, sets
-    /// another endpoint than Amazon's; an empty one counts as unset. An invalid URL is an error.
+    /// Returns the settings of a region. The environment variable `AWS_ENDPOINT_URL_EC2`, or else
+    /// `AWS_ENDPOINT_URL`, sets another endpoint than Amazon's; an empty one counts as unset. An
+    /// invalid URL is an error.
     pub fn from_environment(region: impl Into<String>) -> Result<Self, CloudError> {
         let read = |name: &str| std::env::var(name).ok().filter(|value| !value.is_empty());
         let endpoint = read("AWS_ENDPOINT_URL_EC2").or_else(|| read("AWS_ENDPOINT_URL"));
@@ -54,7 +55,8 @@ pub struct Ec2Driver {
 }
 
 impl Ec2Driver {
-    /// Creates a driver without calling EC2. Its calls time out after 30 seconds.
+    /// Creates a driver without calling EC2 or checking the credentials. Its calls time out after
+    /// 30 seconds, and are not repeated. An error only if no HTTP client can be made.
     pub fn new(
         settings: Ec2Settings,
         credentials: SharedCredentialsProvider,
@@ -70,8 +72,8 @@ impl Ec2Driver {
         Ok(Self { settings, credentials, http })
     }
 
-    /// Adds tags to machines or images, by id. A tag whose key an object already has is
-    /// overwritten.
+    /// Adds all the tags to each of the machines or images, by id, in one call. A tag whose key an
+    /// object already has is overwritten. Not repeated after an error.
     pub async fn create_tags(
         &self,
         ids: &[String],
@@ -98,8 +100,9 @@ impl Ec2Driver {
 
 #[async_trait]
 impl CloudDriver for Ec2Driver {
-    /// Launches one machine by RunInstances, which terminates when it shuts itself down. An answer
-    /// without a machine is an unknown outcome.
+    /// Launches one machine by RunInstances, or returns the one that the same token launched
+    /// before. The machine terminates when it shuts itself down. An answer without a machine is an
+    /// unknown outcome.
     async fn launch(&self, spec: &LaunchSpec) -> Result<Instance, CloudError> {
         let attempt = || format!("launch image {} as {}", spec.image_id, spec.instance_type);
         let mut form = QueryForm::new("RunInstances");
@@ -130,8 +133,8 @@ impl CloudDriver for Ec2Driver {
         })
     }
 
-    /// Lists machines page by page. More than 100 pages are an error, since an incomplete list
-    /// would make existing machines look gone.
+    /// Lists machines page by page, at most 100 pages. More pages are an error, as is a failure of
+    /// any page, since an incomplete list would make existing machines look gone.
     async fn describe(&self, filter: &TagFilter) -> Result<Vec<Instance>, CloudError> {
         let attempt = || format!("list machines with tag {}={}", filter.key, filter.value);
         let (mut all, mut next) = (Vec::new(), None::<String>);
@@ -159,8 +162,8 @@ impl CloudDriver for Ec2Driver {
     }
 
     /// Terminates machines in calls of at most 100. If EC2 refuses a call because a machine does
-    /// not exist, calls once for each of its machines. Another error ends the function, without the
-    /// later calls.
+    /// not exist, calls once for each of its machines and ignores those that do not exist. Another
+    /// error ends the function, without the later calls; earlier calls have taken effect.
     async fn terminate(&self, instances: &[InstanceId]) -> Result<(), CloudError> {
         let attempt = |ids: &[&InstanceId]| {
             let ids: Vec<&str> = ids.iter().map(|id| id.0.as_str()).collect();
@@ -187,8 +190,8 @@ impl CloudDriver for Ec2Driver {
         Ok(())
     }
 
-    /// Lists images by a single call, newest first and of the same age by id; a further page is not
-    /// read.
+    /// Lists images in any state by a single call, newest first and of the same age by id. Further
+    /// pages of the answer are not read, so a list may be incomplete.
     async fn images(&self, filter: &CloudImageFilter) -> Result<Vec<ImageFact>, CloudError> {
         let attempt = || "list images".to_owned();
         let mut form = QueryForm::new("DescribeImages");

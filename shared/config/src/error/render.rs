@@ -55,8 +55,8 @@ impl ConfigError {
     }
 
     /// Renders the diagnostic for a terminal in several lines, without colors: severity, message,
-    /// position, stanza, attribute and suggestion. With `source`, the text of the file, it also
-    /// shows the first line concerned, cut to 160 characters.
+    /// position, stanza, attribute and suggestion. With `source`, which must be the text of the
+    /// file it is about, it also shows the first line concerned, cut to 160 characters.
     pub fn render(&self, source: Option<&str>) -> String {
         let diagnostic = &self.diagnostic;
         let mut text = format!("{}: {}\n", diagnostic.severity.word(), diagnostic.message);
@@ -110,8 +110,8 @@ fn end_mark(diagnostic: &Diagnostic) -> Mark {
 }
 
 /// Returns the first line of a diagnostic, cut to [`WIDTH_MAX`] characters, with its span marked in
-/// a line below, and the last line's number if it has several. Empty if the source has no such
-/// line.
+/// a line below, and the last line's number if it has several. `source` is the text of the file.
+/// Empty if it has no such line.
 fn excerpt(source: &str, diagnostic: &Diagnostic) -> String {
     let (start, end) = (diagnostic.start, end_mark(diagnostic));
     let at = |number: u32| usize::try_from(number).unwrap_or(usize::MAX).saturating_sub(1);

@@ -19,8 +19,8 @@ pub(super) fn tenant_limit_errors(
     let mut found: BTreeSet<(&'static str, String)> = BTreeSet::new();
     // A static host uses no nodes of the pool (Z8.1).
     for set in job.nodesets.iter().filter(|_| job.run_time.host.is_none()) {
-        let labels = set.nodes.iter().filter_map(|node| tenant.refuses_label(node.label.as_str()));
-        found.extend(labels.chain(tenant.refuses_nodes(set)).map(|message| ("nodeset", message)));
+        let labels = set.nodes.iter().filter_map(|node| tenant.label_refusal(node.label.as_str()));
+        found.extend(labels.chain(tenant.nodes_refusal(set)).map(|message| ("nodeset", message)));
     }
     let timeouts = [
         ("timeout", job.timeout_seconds),
@@ -29,7 +29,7 @@ pub(super) fn tenant_limit_errors(
     ];
     let timeouts = timeouts.into_iter();
     found.extend(
-        timeouts.filter_map(|(word, seconds)| Some((word, tenant.refuses_timeout(name, seconds)?))),
+        timeouts.filter_map(|(word, seconds)| Some((word, tenant.timeout_refusal(name, seconds)?))),
     );
     found
         .into_iter()

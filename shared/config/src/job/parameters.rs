@@ -47,7 +47,7 @@ impl Layout {
         for parameter in allowed {
             let name = parameter.name.clone();
             match (given.get(&name), &parameter.default) {
-                (Some(value), _) => match parameter.refuses(value) {
+                (Some(value), _) => match parameter.refusal(value) {
                     Some(why) => errors.push(format!("Parameter \"{name}\" {why}")),
                     None => drop(accepted.insert(name, value.clone())),
                 },

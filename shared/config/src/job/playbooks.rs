@@ -135,7 +135,7 @@ impl JobBuilder<'_> {
             let secret = found.object;
             let tenant = self.layout.tenant();
             if let Some(why) =
-                tenant.refuses_lifetime(secret).or_else(|| tenant.refuses_issuer(secret))
+                tenant.lifetime_refusal(secret).or_else(|| tenant.issuer_refusal(secret))
             {
                 return Err(why);
             }

@@ -183,7 +183,7 @@ pub(super) fn claims_of<'f>(
     if !of_file.is_empty() {
         diagnostics.insert(DiagnosticSite::of_file(number), of_file);
     }
-    for (index, stanza) in file.fragment.read().enumerate() {
+    for (index, stanza) in file.fragment.all_stanzas().enumerate() {
         let stanza_id = StanzaId::new(number, index);
         match resolve_names::claims(inputs, file, stanza, hints) {
             Ok(found) if file.fragment.is_sound(index) => {

@@ -6,10 +6,10 @@ use sluice_model::{BranchName, ProjectName};
 use std::sync::Arc;
 
 impl Layout {
-    /// Returns the parsed files of a branch if their content hash ([`fragment::content`]) equals
-    /// `content`; then the next layout need not fetch or parse them. Some, but empty, if the branch
-    /// has no files and `content` is the hash of none. `None` if the content differs, the tenant
-    /// lacks the project, or another version of the parser read the files. Ignores overlays.
+    /// Returns the parsed files of a branch if their content hash ([`fragment::content_hash`])
+    /// equals `content`; then the next layout need not fetch or parse them. Some, but empty, if the
+    /// branch has no files and `content` is the hash of none. `None` if the content differs, the
+    /// tenant lacks the project, or another version of the parser read the files. Ignores overlays.
     pub fn carry_over(
         &self,
         project: &ProjectName,
@@ -19,7 +19,8 @@ impl Layout {
         let (rank, _) = self.base.inputs.project(project).filter(|_| self.is_parsed_as_now())?;
         let files = self.base.files_of(rank).filter(|(_, file)| file.source().branch == *branch);
         let found: Vec<Arc<Fragment>> = files.map(|(_, file)| Arc::clone(&file.fragment)).collect();
-        (fragment::content(found.iter().map(|file| file.hash.as_str())) == content).then_some(found)
+        (fragment::content_hash(found.iter().map(|file| file.hash.as_str())) == content)
+            .then_some(found)
     }
 
     /// Returns whether this version of the parser read the layout's files. Another version may have
@@ -50,7 +51,7 @@ mod tests {
 
     fn content(files: &[&SourceFile]) -> String {
         let hashes: Vec<String> = files.iter().map(|file| fragment::hash(file)).collect();
-        fragment::content(hashes.iter().map(String::as_str))
+        fragment::content_hash(hashes.iter().map(String::as_str))
     }
 
     fn layout(files: &[&SourceFile]) -> Layout {

@@ -256,10 +256,10 @@ impl Check<'_> {
         let at = Spans { spans: &secret.spans, whole: secret.span };
         let tenant = self.names.layout.tenant();
         let Some(token) = &secret.oidc else { return };
-        if let Some(message) = tenant.refuses_lifetime(secret) {
+        if let Some(message) = tenant.lifetime_refusal(secret) {
             self.refuse(at.attribute_span("oidc.ttl"), "oidc.ttl", message);
         }
-        if let (Some(issuer), Some(message)) = (&token.issuer, tenant.refuses_issuer(secret)) {
+        if let (Some(issuer), Some(message)) = (&token.issuer, tenant.issuer_refusal(secret)) {
             let defined = tenant.allowed_oidc_issuers.iter().map(String::as_str);
             let span = at.attribute_span("oidc.iss");
             let diagnostic =
@@ -362,7 +362,7 @@ impl Check<'_> {
         ];
         let tenant = self.names.layout.tenant();
         for (attribute, seconds) in timeouts {
-            if let Some(message) = tenant.refuses_timeout(&job.name, seconds) {
+            if let Some(message) = tenant.timeout_refusal(&job.name, seconds) {
                 self.refuse(at.attribute_span(attribute), attribute, message);
             }
         }
@@ -568,11 +568,11 @@ impl Check<'_> {
         self.check_labels(set, first, at);
         let tenant = self.names.layout.tenant();
         for (number, node) in set.nodes.iter().enumerate() {
-            if let Some(message) = tenant.refuses_label(node.label.as_str()) {
+            if let Some(message) = tenant.label_refusal(node.label.as_str()) {
                 self.refuse(at.member_span("label", first + number), "nodes.label", message);
             }
         }
-        if let Some(message) = tenant.refuses_nodes(set) {
+        if let Some(message) = tenant.nodes_refusal(set) {
             let span = at.spans.of("nodeset").unwrap_or_else(|| at.attribute_span("nodes"));
             self.refuse(span, "nodeset", message);
         }

@@ -197,7 +197,7 @@ pub(super) fn from_bytes(bytes: &[u8]) -> Result<Layout, LayoutDecodeError> {
         let count = ranges.len();
         let fragment = Fragment::packed(source, hash, pragma, diagnostics, &stanzas, ranges, sound);
         if head.parser_version != schema_version::parser_version()
-            && fragment.read().count() != count
+            && fragment.all_stanzas().count() != count
         {
             return Err(LayoutDecodeError(format!(
                 "another version stored the stanzas of {}",

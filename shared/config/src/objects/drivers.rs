@@ -45,9 +45,10 @@ const GERRIT_EVENTS: [&str; 24] = [
     "dropped-output",
 ];
 
-/// Reads a trigger of a driver. Returns what it matches, and its attribute `debug`. Invalid
-/// attributes are errors and unset. Those of Pagure and an unknown driver are kept as written,
-/// without `debug`. `None`, with an error, if it is not a mapping, or the driver has no events.
+/// Reads one trigger of a driver. Returns the events it matches, and its attribute `debug`. Invalid
+/// attributes are errors and unset. The attributes of Pagure and an unknown driver are kept as
+/// written, unchecked, and without `debug`. `None`, with an error, if it is not a mapping, or the
+/// driver has no events.
 pub(super) fn trigger(
     driver: Driver,
     node: &Node,
@@ -112,8 +113,9 @@ pub(super) fn trigger(
     Some((kind, debug))
 }
 
-/// Takes the texts of `event` (or `events`). Events that are not in `supported`, those of the
-/// driver, are errors, but returned. Empty, with an error, if the attribute is absent.
+/// Takes the texts of `event` (or `events`); a single text is a list of one. `supported` are the
+/// events of the driver: others are errors, but returned. Values that are no text are errors and
+/// left out. Empty, with an error, if the attribute is absent.
 fn events(f: &mut Fields<'_>, supported: &[&str], p: &mut Diagnostics) -> Vec<String> {
     let Some((_, node)) = f.one_of(&["event", "events"], p) else {
         p.syntax(f.node(), "trigger.event", "required key not provided: \"event\"");
@@ -135,8 +137,9 @@ fn events(f: &mut Fields<'_>, supported: &[&str], p: &mut Diagnostics) -> Vec<St
     list
 }
 
-/// Takes the attributes of a GitHub trigger; the older `require-status` becomes part of `require`.
-/// Absent and, with an error, invalid ones are unset.
+/// Takes the attributes of a GitHub trigger, except `debug`; the older `require-status` becomes
+/// part of `require`. Absent and, with an error, invalid ones are unset, except unknown events,
+/// which are errors but kept.
 fn github_trigger(f: &mut Fields<'_>, p: &mut Diagnostics) -> GitHubTrigger {
     let require =
         f.take("require").and_then(|node| filter(Driver::GitHub, node, "trigger.require", p));
@@ -168,8 +171,9 @@ fn github_trigger(f: &mut Fields<'_>, p: &mut Diagnostics) -> GitHubTrigger {
     }
 }
 
-/// Takes the attributes of a Gerrit trigger. The older `require-approval` and `reject-approval`
-/// become part of `require` and `reject`. Absent and, with an error, invalid ones are unset.
+/// Takes the attributes of a Gerrit trigger, except `debug`. The older `require-approval` and
+/// `reject-approval` become part of `require` and `reject`. Absent and, with an error, invalid ones
+/// are unset, except unknown events, which are errors but kept.
 fn gerrit_trigger(f: &mut Fields<'_>, p: &mut Diagnostics) -> GerritTrigger {
     let require =
         f.take("require").and_then(|node| filter(Driver::Gerrit, node, "trigger.require", p));
@@ -204,9 +208,9 @@ fn gerrit_trigger(f: &mut Fields<'_>, p: &mut Diagnostics) -> GerritTrigger {
     }
 }
 
-/// Takes patterns from an attribute by its name, or by its older name, which takes only texts.
-/// Invalid ones are errors and left out. Empty if neither is present, or, with an error, if both
-/// are.
+/// Takes patterns from the attribute `name`, or from its older name `older`, which takes only
+/// texts. Invalid ones are errors and left out. Empty if neither is present, or, with an error, if
+/// both are.
 fn either(
     f: &mut Fields<'_>,
     [name, older]: [&'static str; 2],
@@ -235,9 +239,9 @@ fn with_approvals(filter: Option<FilterKind>, more: Option<Vec<Approval>>) -> Op
     }
 }
 
-/// Reads the requirements of a driver from the attribute `name`; `None`, with an error, if they are
-/// not a mapping. Invalid attributes are errors and unset. The requirements of drivers other than
-/// GitHub, Gerrit and GitLab are kept as written, unchecked.
+/// Reads the requirements of a driver; `None`, with an error, if they are not a mapping. `name` is
+/// how errors name the attribute. Invalid attributes are errors and unset. The requirements of
+/// drivers other than GitHub, Gerrit and GitLab are kept as written, unchecked.
 pub(super) fn filter(
     driver: Driver,
     node: &Node,
@@ -283,8 +287,9 @@ pub(super) fn filter(
     Some(kind)
 }
 
-/// Reads GitHub reviews that a change must or must not have. Members that are not a mapping are
-/// errors and left out; their invalid attributes are errors and unset.
+/// Reads the GitHub reviews of a requirement; a single mapping is a list of one. Members that are
+/// not a mapping are errors and left out; their invalid attributes are errors and unset, so that
+/// the review requires less.
 fn reviews(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<ReviewRequirement> {
     let mut list = Vec::new();
     for member in members(node) {
@@ -304,9 +309,10 @@ fn reviews(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<ReviewRequi
     list
 }
 
-/// Reads votes. Every key that does not select a person or a time is a label, with one value or
-/// several. Members that are not a mapping, and values that are no integer, are errors and left
-/// out.
+/// Reads votes; a single mapping is a list of one. Every key that does not select a person or a
+/// time is a label, with one value or several. Members that are not a mapping, and values that are
+/// no integer, are errors and left out; a label whose values are all invalid is kept without
+/// values.
 fn approvals(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<Approval> {
     let mut list = Vec::new();
     for member in members(node) {
@@ -339,9 +345,10 @@ fn approvals(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<Approval>
     list
 }
 
-/// Reads a reporter of a driver from the attribute `name`; a null has no attributes. Invalid
-/// attributes are errors and unset. Those of Pagure and an unknown driver are kept as written.
-/// `None`, with an error, if it is not a mapping, or the driver cannot report.
+/// Reads one reporter of a driver; a null has no attributes. `name` is how errors name the
+/// attribute. Invalid attributes are errors and unset. The attributes of Pagure and an unknown
+/// driver are kept as written, unchecked. `None`, with an error, if it is not a mapping, or the
+/// driver cannot report.
 pub(super) fn reporter(
     driver: Driver,
     node: &Node,
@@ -423,8 +430,8 @@ const TOPIC_FIELDS: [&str; 9] = [
     "connection",
 ];
 
-/// Reads an MQTT topic with fields in braces as text, unchanged; `None`, with an error, if it is no
-/// text, a field is unknown or a brace is not closed.
+/// Reads an MQTT topic as text, unchanged, with fields in braces; `None`, with an error, if it is
+/// no text, a field is unknown or a brace is not closed. Fields are not replaced here.
 fn topic(node: &Node, attribute: &str, p: &mut Diagnostics) -> Option<String> {
     let text = super::read::text(node, attribute, p)?;
     let (mut rest, mut is_right) = (text.as_str(), true);
@@ -497,8 +504,9 @@ fn github_reporter(f: &mut Fields<'_>, p: &mut Diagnostics) -> GitHubReporter {
     }
 }
 
-/// Takes the attributes of a Gerrit reporter; every attribute that is not known is a label with a
-/// vote. Absent and, with an error, invalid ones are unset.
+/// Takes the attributes of a Gerrit reporter; every attribute that is not known is a label with an
+/// integer vote. Absent and, with an error, invalid ones are unset; a label with another vote is
+/// left out.
 fn gerrit_reporter(f: &mut Fields<'_>, p: &mut Diagnostics) -> GerritReporter {
     let mut reporter = GerritReporter {
         submit: f.flag("submit", p).unwrap_or(false),

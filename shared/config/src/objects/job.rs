@@ -250,8 +250,8 @@ impl JobStanza {
         }
     }
 
-    /// Returns the names of the attributes it sets, run-time attributes included, that affect how a
-    /// job runs, which may not change in a final job.
+    /// Returns the names of the attributes set here, run-time attributes included, that affect how
+    /// a job runs. These may not change in a final job. Whether the job is final is not checked.
     pub fn changes_execution(&self) -> Vec<&'static str> {
         let set = [
             ("parent", self.parent != Parent::Unset),
@@ -283,9 +283,10 @@ impl JobStanza {
     }
 }
 
-/// Takes all attributes of a job from `fields`, except those that are unknown, and returns the
-/// definition. Absent and, with an error, invalid ones are unset. Older names are read like the
-/// current ones. The caller has taken the name.
+/// Takes all attributes of a job from `fields`, and returns the definition; unknown ones stay
+/// there. Absent and, with an error, invalid ones are unset, and invalid members of lists are left
+/// out. Older names are read like the current ones. The caller has taken the attributes `name` and,
+/// in a job list, `jobs`, and no other.
 pub(crate) fn read(
     name: &str,
     span: Span,
@@ -385,8 +386,9 @@ pub(crate) fn read(
     job
 }
 
-/// Reads the name of a nodeset, or inline nodes; `None`, with an error, for another value. The
-/// older `attribute` name `nodes` may also have the list of nodes itself.
+/// Reads the name of a nodeset, or inline nodes; `None`, with an error, for another value.
+/// `attribute` is the attribute's name: for the older `nodes` the value may also be the list of
+/// nodes itself. Whether the nodeset exists is not checked.
 fn nodeset_ref(attribute: &str, node: &Node, p: &mut Diagnostics) -> Option<NodesetRef> {
     match &node.value {
         Value::Text(name) => Some(NodesetRef::Named(name.clone())),

@@ -8,9 +8,10 @@ use serde_json::{Map, Value as Json};
 use sluice_model::job::{JobDependency, SemaphoreUse};
 use std::collections::BTreeMap;
 
-/// Reads a list whose members are a name (read by `bare`) or a mapping (by `full`); a single member
-/// is a list of one. Other members are errors and left out, as is a mapping for which `full`
-/// returns none. Attributes that `full` does not take are errors.
+/// Reads a list whose members are a name, from which `bare` makes the result, or a mapping, from
+/// whose attributes `full` does; a single member is a list of one. Other members are errors and
+/// left out. A mapping for which `full` returns none is left out, without an error of its own.
+/// Attributes that `full` does not take are errors.
 pub(super) fn named<T>(
     node: &Node,
     attribute: &str,
@@ -35,8 +36,8 @@ pub(super) fn named<T>(
     list
 }
 
-/// Reads `semaphores`, or the older `semaphore`, which may not be a list; `attribute` says which.
-/// Invalid members are errors and left out.
+/// Reads `semaphores`, or the older `semaphore`; `attribute` says which. Invalid members are errors
+/// and left out. For `semaphore`, a list is an error and empty.
 pub(super) fn semaphores(attribute: &str, node: &Node, p: &mut Diagnostics) -> Vec<SemaphoreUse> {
     if attribute == "semaphore" && node.as_list().is_some() {
         p.expected(node, attribute, "a name or a mapping");
@@ -54,8 +55,9 @@ pub(super) fn semaphores(attribute: &str, node: &Node, p: &mut Diagnostics) -> V
     )
 }
 
-/// Reads the secrets of a job, each with the variable that gets it; a bare name is both. Invalid
-/// members are errors and left out. The names `zuul` and `nodepool` are errors, but returned.
+/// Reads the secrets of a job, each with the variable that gets it; a bare name is both. Members
+/// without a `secret` or a valid `name` are errors and left out. The names `zuul` and `nodepool`
+/// are errors, but returned. A bare name is not checked to be a variable's name.
 pub(super) fn secrets(node: &Node, p: &mut Diagnostics) -> Vec<SecretRef> {
     let list = named(
         node,
@@ -82,8 +84,9 @@ pub(super) fn secrets(node: &Node, p: &mut Diagnostics) -> Vec<SecretRef> {
     list
 }
 
-/// Reads a list of playbooks. Invalid members are errors and left out. Only in `post-run`
-/// (`attribute`) a playbook may have `cleanup`.
+/// Reads a list of playbooks. `attribute` is the name of the list: only in `post-run` a playbook
+/// may have `cleanup`. Members without a path are errors and left out; invalid attributes are
+/// errors and unset.
 pub(super) fn playbooks(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<PlaybookRef> {
     named(
         node,
@@ -99,8 +102,8 @@ pub(super) fn playbooks(node: &Node, attribute: &str, p: &mut Diagnostics) -> Ve
     )
 }
 
-/// Reads the repositories of roles: mappings with either `zuul` or `galaxy`. Members with both or
-/// neither, and other values, are errors and left out.
+/// Reads the repositories of roles: mappings with either `zuul` or `galaxy`; a single mapping is a
+/// list of one. Members with both or neither, and other values, are errors and left out.
 pub(super) fn roles(node: &Node, p: &mut Diagnostics) -> Vec<RoleRef> {
     let mut list = Vec::new();
     for member in members(node) {
@@ -134,14 +137,15 @@ pub(super) fn combined<T>(node: &Node, read: impl FnOnce(&Node) -> T) -> Combine
 }
 
 /// Takes `override-checkout` or the older `override-branch`; `None` if both are absent, or, with an
-/// error, no text. Both are an error, and the former counts.
+/// error, if the value is no text. Both are an error, and the former counts.
 pub(super) fn override_checkout(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<String> {
     let (name, node) = f.one_of(&["override-checkout", "override-branch"], p)?;
     text(node, &f.path(name), p)
 }
 
-/// Reads the projects to check out in addition. Invalid members are errors and left out.
-/// `attribute` is for messages.
+/// Reads the projects to check out in addition, each a name or a mapping. Members without a name
+/// are errors and left out; an invalid branch is an error and unset. `attribute` is for messages.
+/// Whether the projects exist is not checked.
 pub(super) fn required_projects(
     attribute: &str,
     node: &Node,
@@ -159,8 +163,9 @@ pub(super) fn required_projects(
     )
 }
 
-/// Reads the jobs that a job depends on; unless a member says so, a dependency is not soft. Invalid
-/// members are errors and left out.
+/// Reads the jobs that a job depends on, each a name or a mapping; a dependency is soft only if a
+/// mapping says so. Members without a name are errors and left out. Whether the jobs exist is not
+/// checked.
 pub(super) fn dependencies(node: &Node, p: &mut Diagnostics) -> Vec<JobDependency> {
     named(
         node,
@@ -218,9 +223,9 @@ const CONTROLLED: [&str; 19] = [
     "post-run",
 ];
 
-/// Returns the names of the attributes that `attribute-control` makes final. An attribute without
-/// `final` is left out. Unknown attributes, another value than `final: true`, and a value that is
-/// no mapping are errors and left out.
+/// Reads `attribute-control` and returns the names of the attributes that it makes final. An
+/// attribute without `final` is left out, without an error. Unknown attributes, another value than
+/// `final: true`, and a value that is no mapping are errors and left out.
 pub(super) fn attribute_control(node: &Node, p: &mut Diagnostics) -> Vec<String> {
     let mut names = Vec::new();
     let Some(mut fields) = Fields::of(node, "attribute-control", p) else {
@@ -244,9 +249,10 @@ pub(super) fn attribute_control(node: &Node, p: &mut Diagnostics) -> Vec<String>
     names
 }
 
-/// Reads the older `auth` into `job`: appends the secrets, sets whether children inherit them (not,
-/// by default), and sets the storage containers, if any (Z4.4, Z4.8). Changes nothing, with an
-/// error, if it is not a mapping.
+/// Reads the older `auth` into `job`: appends its secrets, sets whether children inherit them (by
+/// default not), and sets the storage containers, if it has any (Z4.4, Z4.8). Changes nothing, with
+/// an error, if it is not a mapping. Call it after the job's own secrets and run-time attributes
+/// were set.
 pub(super) fn auth(node: &Node, job: &mut JobStanza, p: &mut Diagnostics) {
     let Some(mut fields) = Fields::of(node, "auth", p) else {
         return;

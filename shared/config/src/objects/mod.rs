@@ -173,8 +173,8 @@ pub(crate) struct ParsedStanzas {
 }
 
 /// Parses a file's list of stanzas. A stanza with an error is in `faulty`, as far as it could be
-/// read; one with only warnings is not. One that could not be read at all only has its error. Any
-/// other document than a list is one error; an empty one is none.
+/// read; a stanza with only warnings is in `sound`. One that could not be read at all only has its
+/// error. Any other document than a list is one error; an empty document is no error.
 pub(crate) fn stanzas(root: &Node) -> ParsedStanzas {
     let mut found = ParsedStanzas::default();
     if root.is_null() {
@@ -204,7 +204,8 @@ pub(crate) fn stanzas(root: &Node) -> ParsedStanzas {
 }
 
 /// Returns the stanza without the spans of the members of those lists that a diagnostic is about,
-/// because a member that could not be read is missing there. The spans of the lists stay.
+/// because a member that could not be read is missing there. The spans of the lists, and all
+/// values, stay.
 fn without_members(mut stanza: Stanza, diagnostics: &[Diagnostic]) -> Stanza {
     let attributes = diagnostics.iter().filter_map(|diagnostic| diagnostic.attribute.as_deref());
     let attributes: BTreeSet<String> =
@@ -223,9 +224,9 @@ fn without_members(mut stanza: Stanza, diagnostics: &[Diagnostic]) -> Stanza {
 }
 
 /// Splits a stanza into its keyword, its body and its span; `None`, with an error, if it is not a
-/// mapping with a single keyword. The name and attributes may also be next to a bare keyword.
-/// Without them, the body is an empty mapping. Whether the keyword is known is not checked; it is
-/// empty if it is no text.
+/// mapping or has several keys. Several keys are allowed if the first, the keyword, has no value:
+/// the others are then the body. A keyword alone has an empty mapping as its body. Whether the
+/// keyword is known is not checked; it is empty if it is no text.
 pub(crate) fn split<'n>(member: &'n Node, p: &mut Diagnostics) -> Option<(&'n str, Node, Span)> {
     let map = member.as_map().unwrap_or_default();
     let span = Span::of(member);
@@ -271,7 +272,8 @@ pub(crate) fn split<'n>(member: &'n Node, p: &mut Diagnostics) -> Option<(&'n st
 }
 
 /// Parses one stanza, and names it in `p`. `None`, with an error, if its kind is unknown or it
-/// lacks what its kind requires. A stanza with other errors is returned as far as it could be read.
+/// lacks what its kind requires. A stanza with other errors is returned as far as it could be read;
+/// see `p` for whether it has any.
 fn stanza(member: &Node, p: &mut Diagnostics) -> Option<Stanza> {
     let (word, body, span) = split(member, p)?;
     let kind = ObjectKind::WORDS.iter().find(|(name, _)| *name == word).map(|(_, kind)| *kind);

@@ -59,7 +59,8 @@ pub(super) fn stanza(
 }
 
 /// Reads the inline nodeset of a job, which has no name. `None`, with an error, if it is not a
-/// mapping, has neither `nodes` nor a list of `alternatives`, or too many alternatives.
+/// mapping, has neither `nodes` nor a list of `alternatives`, or too many alternatives. Invalid
+/// nodes, groups and alternatives are errors and left out.
 pub(super) fn body(node: &Node, p: &mut Diagnostics) -> Option<NodesetBody> {
     let mut fields = Fields::of(node, "nodeset", p)?;
     let body = body_of(&mut fields, "", p);
@@ -68,9 +69,9 @@ pub(super) fn body(node: &Node, p: &mut Diagnostics) -> Option<NodesetBody> {
 }
 
 /// Takes the nodes and groups, or the alternatives, of a nodeset with this name. If it has both,
-/// that is an error, and the nodes count. Invalid alternatives are errors and left out. `None`,
-/// with an error, if it has neither, or if the alternatives are not a list or more than
-/// [`ALTERNATIVES_MAX`].
+/// that is an error, and the nodes count. Invalid nodes, groups and alternatives are errors and
+/// left out. `None`, with an error, if it has neither, or if the alternatives are not a list or
+/// more than [`ALTERNATIVES_MAX`].
 fn body_of(fields: &mut Fields<'_>, name: &str, p: &mut Diagnostics) -> Option<NodesetBody> {
     if fields.has("nodes") || !fields.has("alternatives") {
         if let Some(node) = fields.take("alternatives") {
@@ -104,7 +105,8 @@ fn body_of(fields: &mut Fields<'_>, name: &str, p: &mut Diagnostics) -> Option<N
 }
 
 /// Reads an alternative: the name of a nodeset, or a mapping with inline nodes and groups. `None`,
-/// with an error, for another value.
+/// with an error, for another value or a mapping without `nodes`. Whether the nodeset exists is not
+/// checked.
 fn alternative(node: &Node, p: &mut Diagnostics) -> Option<Alternative> {
     if let Value::Text(name) = &node.value {
         return Some(Alternative::Named(name.clone()));
@@ -150,9 +152,9 @@ pub(super) fn nodes_only(list: &[Node], p: &mut Diagnostics) -> NodeSet {
     nodes_and_names(list, p).0
 }
 
-/// Reads a list of nodes. Also returns all names, including those of nodes with errors, since
-/// groups may name them. Nodes without a name or label are errors and left out; a repeated or
-/// invalid name is an error, but kept.
+/// Reads a list of nodes into a nodeset without groups. Also returns all node names, including
+/// those of nodes without a label, since groups may name them. Nodes without a name or label are
+/// errors and left out; a repeated or invalid name is an error, but kept.
 fn nodes_and_names(list: &[Node], p: &mut Diagnostics) -> (NodeSet, BTreeSet<String>) {
     let mut set = NodeSet::default();
     let mut seen = BTreeSet::new();
@@ -192,9 +194,9 @@ fn nodes_and_names(list: &[Node], p: &mut Diagnostics) -> (NodeSet, BTreeSet<Str
     (set, seen)
 }
 
-/// Reads a group of nodes; `None`, with an error, if it has no name or no nodes. `names` are all
-/// node names: others, except `localhost`, are errors, but kept. An invalid group name is an error,
-/// but kept.
+/// Reads a group of nodes; `None`, with an error, if it has no name or no `nodes`. `names` are all
+/// node names of the nodeset: a node that is not among them is an error, except `localhost`, but
+/// kept. An invalid group name is an error, but kept.
 fn group(node: &Node, names: &BTreeSet<String>, p: &mut Diagnostics) -> Option<NodeGroup> {
     let mut fields = Fields::of(node, "groups", p)?;
     let name_node = fields.peek("name").unwrap_or(node);
@@ -223,9 +225,10 @@ fn group(node: &Node, names: &BTreeSet<String>, p: &mut Diagnostics) -> Option<N
     Some(NodeGroup { name: name?, nodes: nodes? })
 }
 
-/// Reports a host or group name that is empty, names the executor, or has special characters;
-/// `kind` is `Nodes` or `Groups`, for the message. Ansible expands templates in names when a
-/// playbook prints them, so a trusted playbook could run code on the executor (Z7.5).
+/// Reports an error for a host or group name that is empty, names the executor, or has special
+/// characters. `kind` is `Nodes` or `Groups`, for the message, and `attribute` where it is. Ansible
+/// expands templates in names when a playbook prints them, so a trusted playbook could run code on
+/// the executor (Z7.5).
 fn check_name(name: &str, node: &Node, kind: &str, attribute: &str, p: &mut Diagnostics) {
     let plain = |c: char| c.is_alphanumeric() || "-_.:@+/ ".contains(c);
     if name.is_empty() || !name.chars().all(plain) {

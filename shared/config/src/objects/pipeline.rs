@@ -26,8 +26,9 @@ pub struct PipelineStanza {
 }
 
 /// Reads only the name of a `pipeline` stanza, and keeps the other attributes as written,
-/// unchecked, until connections are known ([`PipelineStanza::resolve`]). Without a name, which is
-/// an error, the name is empty.
+/// unchecked, until connections are known ([`PipelineStanza::resolve`]). They are all taken from
+/// `fields`, so that none is reported as unknown. Without a name, which is an error, the name is
+/// empty.
 pub(super) fn stanza(fields: &mut Fields<'_>, span: Span, p: &mut Diagnostics) -> PipelineStanza {
     // A stanza without a name is still parsed, to find its other errors.
     let name = fields.required_name("name", p).unwrap_or_default();
@@ -38,8 +39,9 @@ pub(super) fn stanza(fields: &mut Fields<'_>, span: Span, p: &mut Diagnostics) -
 
 impl PipelineStanza {
     /// Returns the pipeline with its connections resolved, and all diagnostics. The pipeline is
-    /// `None` if it has an error. Some errors about its reporters do not count: for an unknown
-    /// connection, the reporters are left out instead.
+    /// `None` if it has an error. Two errors about its reporters do not count: reporters of an
+    /// unknown connection, which are left out, and two lists for merge conflicts, of which
+    /// `merge-conflict` counts. So a pipeline that is returned may have errors.
     pub fn resolve(&self, connections: &Connections) -> (Option<Pipeline>, Vec<Diagnostic>) {
         let none = || Diagnostics {
             list: Vec::new(),
@@ -120,9 +122,10 @@ const OF_WINDOW: [&str; 7] = [
     "window-decrease-factor",
 ];
 
-/// Takes the attributes of a dependent pipeline's window. Absent and, with an error, invalid ones
-/// are the manager's defaults; a null ceiling is none; a ceiling below the floor is an error. In
-/// other pipelines each attribute is a warning, and the window is the manager's own.
+/// Takes the attributes of a pipeline's window. In a dependent pipeline, absent and, with an error,
+/// invalid ones are the manager's defaults; a null or invalid ceiling is none; a ceiling below the
+/// floor is an error, but kept. In other pipelines each attribute is a warning, and the window is
+/// the manager's own.
 fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Diagnostics) -> WindowSettings {
     let fixed = WindowSettings::of(manager);
     let without_effect = match manager {
@@ -171,7 +174,7 @@ fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Diagnostics) -> WindowSe
 }
 
 /// Takes the texts of reports into `messages`. Those that are absent or, with an error, no text
-/// stay as they are.
+/// stay as they are, except the footer, which becomes `None`.
 fn messages(f: &mut Fields<'_>, messages: &mut Messages, p: &mut Diagnostics) {
     let mut set = |names: &[&'static str], slot: &mut String| {
         let Some((name, node)) = f.one_of(names, p) else { return };
@@ -191,8 +194,9 @@ fn messages(f: &mut Fields<'_>, messages: &mut Messages, p: &mut Diagnostics) {
 }
 
 /// Takes a mapping of connections, and returns its entries in order, each as name, driver and
-/// value, and the errors for unknown connections, which the caller reports. Both are empty if it is
-/// absent or, with an error, not a mapping.
+/// value, and the errors for unknown connections. Entries of unknown connections are left out, and
+/// the caller must report these errors. Both are empty if the mapping is absent or, with an error,
+/// not a mapping.
 fn by_connection<'n>(
     f: &mut Fields<'n>,
     name: &'static str,
@@ -219,8 +223,9 @@ fn by_connection<'n>(
     (found, unknown)
 }
 
-/// Takes the triggers of all connections, in the order as written. Those of unknown connections and
-/// invalid ones are errors and left out.
+/// Takes the triggers of all connections, in the order as written; a connection has one or a list.
+/// Triggers of unknown connections, and those that cannot be read, are errors in `p` and left out;
+/// invalid attributes are errors and unset.
 fn triggers(f: &mut Fields<'_>, connections: &Connections, p: &mut Diagnostics) -> Vec<Trigger> {
     let mut triggers = Vec::new();
     let (found, unknown) = by_connection(f, "trigger", connections, p);
@@ -235,8 +240,9 @@ fn triggers(f: &mut Fields<'_>, connections: &Connections, p: &mut Diagnostics) 
     triggers
 }
 
-/// Takes the requirements of all connections from the attribute `name` (`require` or `reject`).
-/// Those of unknown connections and invalid ones are errors and left out.
+/// Takes the requirements of all connections from the attribute `name` (`require` or `reject`), one
+/// mapping for each. Those of unknown connections, and those that are no mapping, are errors in `p`
+/// and left out; invalid attributes are errors and unset.
 fn filters(
     f: &mut Fields<'_>,
     name: &'static str,
@@ -256,7 +262,8 @@ fn filters(
 
 /// Takes the reporters of every occasion. Invalid ones are errors in `p` and left out; those of
 /// unknown connections are errors in `spared` and left out. Without reporters of their own, merge
-/// conflicts and configuration errors use those for failure.
+/// conflicts and configuration errors use those for failure. If the older `merge-failure` is there
+/// besides `merge-conflict`, that is an error in `spared`, and the latter counts.
 fn reporters(
     f: &mut Fields<'_>,
     connections: &Connections,

@@ -82,8 +82,9 @@ pub struct Parameter {
 
 impl Parameter {
     /// Returns why a value does not fit the parameter's type and values, as the end of a sentence
-    /// (`must be …`); `None` if it fits.
-    pub(crate) fn refuses(&self, value: &Json) -> Option<String> {
+    /// (`must be …`); `None` if it fits. `values` count only for selections. Whether a value is
+    /// required is not checked.
+    pub(crate) fn refusal(&self, value: &Json) -> Option<String> {
         let chosen = |value: &Json| self.values.contains(value);
         let words = || match self.values.as_slice() {
             [] => "its \"values\", of which it has none".to_owned(),
@@ -131,8 +132,9 @@ const OF_PROJECTS_ONLY: [&str; 4] = ["branches", "templates", "merge-mode", "def
 /// Maximum depth of nested job lists.
 const TREE_DEPTH_MAX: usize = 20;
 
-/// Reads a `project` stanza, in which every attribute that is not known is a pipeline. Invalid
-/// attributes are errors and unset. Without a name it is `None`: the project of the file.
+/// Reads a `project` stanza, in which every attribute that is not known is a pipeline. Without a
+/// name, or, with an error, with a name that is no text, the stanza's name is `None`: the project
+/// of the file. Invalid attributes are errors and unset. None of `fields` may have been taken yet.
 pub(super) fn project(fields: &mut Fields<'_>, span: Span, p: &mut Diagnostics) -> ProjectStanza {
     let spans = spans::of_project(fields);
     let name = fields.text("name", p);
@@ -146,13 +148,14 @@ pub(super) fn project(fields: &mut Fields<'_>, span: Span, p: &mut Diagnostics) 
         merge_mode,
         default_branch,
         spans,
-        ..common(name, fields, span, p)
+        ..shared_attributes_and_pipelines(name, fields, span, p)
     }
 }
 
 /// Reads a `project-template` stanza, in which every attribute that is not known is a pipeline;
 /// `None`, with an error, if it has no name. Attributes that only projects have are errors and left
-/// out, unless their value has the form of a pipeline.
+/// out, unless their value has the form of a pipeline: then they are pipelines. None of `fields`
+/// may have been taken yet.
 pub(super) fn template(
     fields: &mut Fields<'_>,
     span: Span,
@@ -174,14 +177,16 @@ pub(super) fn template(
             p.syntax(node, word, message);
         }
     }
-    let template = ProjectStanza { spans, ..common(name, fields, span, p) };
+    let template =
+        ProjectStanza { spans, ..shared_attributes_and_pipelines(name, fields, span, p) };
     template.name.is_some().then_some(template)
 }
 
 /// Reads the attributes that projects and templates share, and every attribute that is left as a
-/// pipeline; so call it after all others were taken. Invalid ones are errors and left out.
-/// `branches`, `templates`, `merge_mode`, `default_branch` and `spans` are left empty.
-fn common(
+/// pipeline; so call it after all others were taken. `name` is the name that the caller has taken.
+/// Invalid attributes are errors and left out. `branches`, `templates`, `merge_mode`,
+/// `default_branch` and `spans` are left empty.
+fn shared_attributes_and_pipelines(
     name: Option<String>,
     fields: &mut Fields<'_>,
     span: Span,
@@ -212,7 +217,8 @@ fn common(
 }
 
 /// Reads what a project does in one pipeline; `None`, with an error, if it is not a mapping.
-/// Invalid attributes, jobs and parameters are errors and left out.
+/// `pipeline` is the pipeline's name, for messages. Invalid attributes, jobs and parameters are
+/// errors and left out. Whether the pipeline and the jobs exist is not checked.
 fn pipeline_jobs(pipeline: &str, node: &Node, p: &mut Diagnostics) -> Option<PipelineJobs> {
     let mut fields = Fields::of(node, pipeline, p)?;
     let mut found = PipelineJobs {
@@ -232,9 +238,10 @@ fn pipeline_jobs(pipeline: &str, node: &Node, p: &mut Diagnostics) -> Option<Pip
     Some(found)
 }
 
-/// Reads a list of jobs, and appends them to `jobs`. The jobs of a nested list follow the job that
-/// contains them, and depend on it: `after` is its name. Members that are not jobs are errors and
-/// left out, as is everything below [`TREE_DEPTH_MAX`] levels; `depth` is the level of this list.
+/// Reads a list of jobs, and appends them to `jobs`. `after` is the job that contains this list, on
+/// which they depend, or `None` for the outermost list; `depth` is the level of this list, from 0.
+/// The jobs of a nested list follow the job that contains it. Members that are not jobs, and lists
+/// below [`TREE_DEPTH_MAX`] levels, are errors and left out.
 fn job_list(
     node: &Node,
     after: Option<&str>,
@@ -287,9 +294,10 @@ fn job_list(
     }
 }
 
-/// Reads an entry of a job list. Returns the job with its attributes, and the nested list that
-/// depends on it, if any. `None`, with an error, if the name is not text or the attributes are not
-/// a mapping; null attributes are none. A `name` that differs is an error and ignored.
+/// Reads an entry of a job list: `key` is the job's name. Returns the job with its attributes, and
+/// the unread nested list of jobs that depend on it, if any. `None`, with an error, if the name is
+/// not text or the attributes are not a mapping; null attributes are none. A `name` attribute that
+/// differs is an error and ignored.
 fn entry<'n>(
     key: &Node,
     attributes: &'n Node,
@@ -312,9 +320,9 @@ fn entry<'n>(
     Some((job, tree))
 }
 
-/// Reads a parameter of a manual enqueue; `None`, with an error, if it has no valid name or type. A
-/// default that does not fit the type and values is an error, but kept. A single default of a
-/// multiple selection becomes a list.
+/// Reads a parameter of a manual enqueue; `None`, with an error, if it has no valid name or type.
+/// Invalid values are errors and left out. A default that does not fit the type and values is an
+/// error, but kept. A single default of a multiple selection becomes a list.
 fn parameter(node: &Node, p: &mut Diagnostics) -> Option<Parameter> {
     let mut fields = Fields::of(node, "parameters", p)?;
     let name = fields
@@ -356,7 +364,7 @@ fn parameter(node: &Node, p: &mut Diagnostics) -> Option<Parameter> {
     let parameter =
         Parameter { name: name?, r#type: kind?, description, values, default, required };
     if let (Some(node), Some(default)) = (default_node, &parameter.default)
-        && let Some(why) = parameter.refuses(default)
+        && let Some(why) = parameter.refusal(default)
     {
         let message = format!(
             "the default of the parameter \"{}\" {why}, as its \"type\" says",

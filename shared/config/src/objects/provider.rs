@@ -26,8 +26,9 @@ pub struct ProviderObject {
     pub attributes: Map<String, Json>,
 }
 
-/// Reads an `image` stanza; `None`, with an error, if it has no name. No `type` is an error, as are
-/// invalid attributes, which are left out.
+/// Reads an `image` stanza; `None`, with an error, if it has no name. Without `type` it is
+/// returned, with an error. Invalid attributes are errors and left out; unknown ones stay in
+/// `fields`.
 pub(super) fn image(
     fields: &mut Fields<'_>,
     span: Span,
@@ -44,7 +45,7 @@ pub(super) fn image(
 }
 
 /// Reads a `flavor` stanza; `None`, with an error, if it has no name. Invalid attributes are errors
-/// and left out.
+/// and left out; unknown ones stay in `fields`.
 pub(super) fn flavor(
     fields: &mut Fields<'_>,
     span: Span,
@@ -54,7 +55,7 @@ pub(super) fn flavor(
 }
 
 /// Reads a `label` stanza; `None`, with an error, if it has no name. Invalid attributes are errors
-/// and left out.
+/// and left out; unknown ones stay in `fields`.
 pub(super) fn label(
     fields: &mut Fields<'_>,
     span: Span,
@@ -64,7 +65,7 @@ pub(super) fn label(
 }
 
 /// Reads a `section` stanza; `None`, with an error, if it has no name. Invalid attributes are
-/// errors and left out.
+/// errors and left out; unknown ones stay in `fields`.
 pub(super) fn section(
     fields: &mut Fields<'_>,
     span: Span,
@@ -73,8 +74,9 @@ pub(super) fn section(
     of_many(fields, OF_A_SECTION, span, p)
 }
 
-/// Reads a `provider` stanza; `None`, with an error, if it has no name. No `section` is an error,
-/// as are invalid attributes, which are left out.
+/// Reads a `provider` stanza; `None`, with an error, if it has no name. Without `section` it is
+/// returned, with an error. Invalid attributes are errors and left out; unknown ones stay in
+/// `fields`.
 pub(super) fn provider(
     fields: &mut Fields<'_>,
     span: Span,
@@ -88,7 +90,7 @@ pub(super) fn provider(
 
 /// Reads a section or provider with the attributes in `own_words`, those that both have, and those
 /// of images, flavors and labels that can be set for all of them (L3.2). `None`, with an error, if
-/// it has no name. Invalid attributes are errors and left out.
+/// it has no name. Invalid attributes are errors and left out; unknown ones stay in `fields`.
 fn of_many(
     fields: &mut Fields<'_>,
     own_words: &[Word],
@@ -103,7 +105,8 @@ fn of_many(
 }
 
 /// Reads a named object with the attributes in `words`; `None`, with an error, if it has no name.
-/// Invalid attributes are errors and left out; unknown ones stay in `fields`.
+/// Invalid attributes are errors and left out; unknown ones stay in `fields`. The caller has taken
+/// no attribute before.
 fn object(
     fields: &mut Fields<'_>,
     words: &[&[Word]],
@@ -117,8 +120,9 @@ fn object(
 }
 
 /// Takes all attributes in `words` that are present, and returns them under their current names.
-/// Invalid ones are errors and left out. If several names of an attribute are present, the one that
-/// is last in `words` counts.
+/// Invalid ones are errors and left out; attributes that are not in `words` stay in `fields`. If
+/// several names of an attribute are present, the one that is last in `words` counts, without an
+/// error.
 fn attributes(
     fields: &mut Fields<'_>,
     words: &[&[Word]],
@@ -137,8 +141,9 @@ fn attributes(
 }
 
 /// Reads the value of an attribute by its shape, as JSON; `None`, with an error, if it has another
-/// one. Of lists and mappings, invalid parts are errors and left out, except unknown words of a
-/// list, which are returned.
+/// one. Where a list is expected, any other value is a list of one, so the result is never `None`.
+/// Invalid parts of lists and mappings are errors and left out. Two are errors but stay: an unknown
+/// word of a list, and a member that must be a mapping and is none, which becomes an empty mapping.
 fn value(node: &Node, word: &Word, p: &mut Diagnostics) -> Option<Json> {
     let counted = |range: (u32, u32), p: &mut Diagnostics| {
         super::read::count(node, word.name, range, p).map(Json::from)
@@ -202,9 +207,9 @@ fn value(node: &Node, word: &Word, p: &mut Diagnostics) -> Option<Json> {
     None
 }
 
-/// Reads the defaults of a section or provider for its images, flavors or labels, which may be
-/// those in `words` that are not particular to one object. Others are errors and left out. `None`,
-/// with an error, if it is not a mapping.
+/// Reads the defaults of a section or provider for its images, flavors or labels. `words` are the
+/// attributes of these; those that are particular to one object are errors here and left out, as
+/// are unknown and invalid ones. `None`, with an error, if it is not a mapping.
 fn defaults(node: &Node, attribute: &str, words: &[Word], p: &mut Diagnostics) -> Option<Json> {
     let mut fields = Fields::of(node, attribute, p)?;
     let is_of_one = |word: &&Word| NOT_BY_DEFAULT.contains(&word.name);
@@ -225,8 +230,9 @@ fn defaults(node: &Node, attribute: &str, words: &[Word], p: &mut Diagnostics) -
     Some(Json::Object(map))
 }
 
-/// Reads a mapping with known keys as JSON; empty, with an error, if it is not a mapping. Missing
-/// required keys, unknown keys and invalid values are errors and left out.
+/// Reads a mapping with the keys in `parts` as JSON; an empty mapping, with an error, if it is no
+/// mapping. Unknown keys and invalid values are errors and left out. A missing required key is an
+/// error, but the rest is returned.
 fn parts_of(node: &Node, attribute: &str, parts: &[Part], p: &mut Diagnostics) -> Json {
     let mut found = Map::new();
     let Some(mut fields) = Fields::of(node, attribute, p) else {
@@ -246,7 +252,8 @@ fn parts_of(node: &Node, attribute: &str, parts: &[Part], p: &mut Diagnostics) -
 }
 
 /// Reads limits as JSON: counts by resource name, or by the code of an Amazon quota (`L-…`).
-/// Unknown names and invalid counts are errors and left out.
+/// Unknown names and invalid counts are errors and left out. The caller has checked that it is a
+/// mapping; any other value is empty, without an error.
 fn limits(node: &Node, attribute: &str, p: &mut Diagnostics) -> Json {
     let mut found = Map::new();
     for (key, limit) in node.as_map().unwrap_or_default() {
@@ -268,8 +275,8 @@ fn limits(node: &Node, attribute: &str, p: &mut Diagnostics) -> Json {
 }
 
 /// Reads a list of names, or of mappings with a name and the attributes in `words`, as a JSON list
-/// of mappings. Members without a name are errors and left out. Invalid and unknown attributes are
-/// errors and left out.
+/// of mappings; any other value is a list of one. Members without a name are errors and left out.
+/// Invalid and unknown attributes are errors and left out.
 fn named_list(node: &Node, attribute: &str, words: &[&[Word]], p: &mut Diagnostics) -> Json {
     let mut list = Vec::new();
     for member in members(node) {
@@ -292,8 +299,9 @@ fn named_list(node: &Node, attribute: &str, words: &[&[Word]], p: &mut Diagnosti
     Json::Array(list)
 }
 
-/// Takes the labels of a static node: a list, or the single `label` of the older form. Empty, with
-/// an error, if both are absent; values that are no text are errors and left out.
+/// Takes the labels of a static node: a list `labels`, or the single `label` of the older form.
+/// Empty, with an error, if both are absent. Values that are no text are errors and left out. Both
+/// are an error, and `labels` counts.
 fn static_labels(f: &mut Fields<'_>, p: &mut Diagnostics) -> Vec<String> {
     match f.one_of(&["labels", "label"], p) {
         Some(("label", node)) => super::read::text(node, "nodes.label", p).into_iter().collect(),
@@ -310,7 +318,8 @@ fn static_labels(f: &mut Fields<'_>, p: &mut Diagnostics) -> Vec<String> {
 }
 
 /// Reads the list of static nodes as a JSON list of mappings, each with all attributes. Members
-/// without a name are errors and left out; absent and invalid attributes are null or empty.
+/// that are no mapping or have no name are errors and left out. Absent and, with an error, invalid
+/// attributes are null or empty.
 fn static_nodes(node: &Node, p: &mut Diagnostics) -> Json {
     let mut list = Vec::new();
     for member in members(node) {

@@ -18,7 +18,8 @@ pub(crate) struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// Adds a diagnostic, and sets its stanza and the line of the stanza to those that are read.
+    /// Adds a diagnostic, and sets its stanza and the line of the stanza to those that are read; a
+    /// stanza that it has is replaced.
     pub(crate) fn add(&mut self, diagnostic: Diagnostic) {
         let diagnostic = diagnostic.in_stanza(&self.stanza);
         self.list.push(match self.start {
@@ -558,8 +559,8 @@ pub(crate) fn count(
     None
 }
 
-/// Reports the first integer in the value, at any depth, that JSON would not preserve: values are
-/// stored as JSON with 64-bit integers.
+/// Reports an error at the first integer in the value, at any depth, that JSON would not preserve:
+/// values are stored as JSON with 64-bit integers. Further ones, and keys, are not reported.
 pub(crate) fn check_integer_range(node: &Node, attribute: &str, p: &mut Diagnostics) {
     if let Some(long) = node.first_unheld() {
         let message = format!(

@@ -69,8 +69,8 @@ pub struct IncludeVarsRef {
 }
 
 impl RunTimeStanza {
-    /// Returns the names of the run-time attributes it sets that affect how a job runs, which may
-    /// not change in a final job.
+    /// Returns the names of the run-time attributes set here that affect how a job runs. These may
+    /// not change in a final job. Whether the job is final is not checked.
     pub(super) fn changes_execution(&self) -> impl Iterator<Item = &'static str> + use<> {
         let set = [
             ("type", self.kind.is_some()),
@@ -91,7 +91,8 @@ impl RunTimeStanza {
 }
 
 /// Takes the run-time attributes of a job, except the containers, which `auth` has. Absent and,
-/// with an error, invalid ones are unset.
+/// with an error, invalid ones are unset. Invalid members of a list are errors and left out, except
+/// invalid regular expressions, which are kept.
 pub(super) fn read(f: &mut Fields<'_>, p: &mut Diagnostics) -> RunTimeStanza {
     let kinds = [
         ("regular", JobKind::Regular),
@@ -151,8 +152,9 @@ fn expressions(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<String>
     texts(node, attribute, p)
 }
 
-/// Reads a list of projects, each a name or a mapping with a name. A mapping without one is
-/// returned with a warning, and selects no project. Other members are errors and left out.
+/// Reads a list of projects, each a name or a mapping with a name. A mapping without a name is
+/// returned with a warning, one whose name is no text with an error; they select no project. Other
+/// members are errors and left out.
 fn selectors(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<Selector> {
     named(
         node,
@@ -175,7 +177,7 @@ fn selectors(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<Selector>
 
 /// Reads the variables files that a job includes, each a name or a mapping. Unless it says
 /// otherwise, a file is required, and read in its tested state. Members without a name are errors
-/// and left out. Both `project` and `zuul-project` are an error, but returned.
+/// and left out. A member with both `project` and `zuul-project: true` is an error, but returned.
 fn include_vars(node: &Node, p: &mut Diagnostics) -> Vec<IncludeVarsRef> {
     let plain = |name| IncludeVarsRef {
         name,
@@ -205,8 +207,8 @@ fn include_vars(node: &Node, p: &mut Diagnostics) -> Vec<IncludeVarsRef> {
     })
 }
 
-/// Takes the older `host` with its `fingerprint` (Z8.1); `None` if both are absent, or, with an
-/// error, if only one is present or one is invalid.
+/// Takes the older `host` with its `fingerprint` (Z8.1). `None` if both are absent, or, with an
+/// error, if only one of them is present or one is invalid.
 fn host(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<ExternalHost> {
     let (name, fingerprint) = (f.take("host"), f.take("fingerprint"));
     let (name, fingerprint) = match (name, fingerprint) {
@@ -242,8 +244,9 @@ fn host(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<ExternalHost> {
     Some(ExternalHost { name: name?, fingerprint })
 }
 
-/// Reads the names of the older list of object storage containers (`auth: swift`). Members that are
-/// not a mapping with a container's name are errors and left out.
+/// Reads the names of the older list of object storage containers (`auth: swift`); a single mapping
+/// is a list of one. Members that are not a mapping with a container's name are errors and left
+/// out.
 pub(super) fn containers(node: &Node, p: &mut Diagnostics) -> Vec<String> {
     let mut found = Vec::new();
     for member in members(node) {

@@ -71,9 +71,10 @@ pub struct PragmaStanza {
     pub implied_branches: Option<Vec<Pattern>>,
 }
 
-/// Reads a `queue` stanza; `None`, with an error, if it has no name. Branches share the queue
-/// unless `type`, or else the older `per-branch`, says otherwise; having both is a warning.
-/// `dependencies-by-topic` without `allow-circular-dependencies` is an error, but returned.
+/// Reads a `queue` stanza; `None`, with an error, if it has no name. All branches share the queue
+/// unless `type`, or else the older `per-branch`, says otherwise; having both is a warning. Invalid
+/// attributes are errors and unset. `dependencies-by-topic` without `allow-circular-dependencies`
+/// is an error, but returned.
 pub(super) fn queue(
     fields: &mut Fields<'_>,
     span: Span,
@@ -117,6 +118,7 @@ pub(super) fn queue(
 
 /// Reads a `secret` stanza; `None`, with an error, if it has no name. Both or neither of `data` and
 /// `oidc`, and encrypted values that are not ciphertexts, are errors, but the stanza is returned.
+/// Values stay encrypted. None of `fields` may have been taken yet.
 pub(super) fn secret(
     fields: &mut Fields<'_>,
     span: Span,
@@ -144,8 +146,9 @@ pub(super) fn secret(
     Some(SecretStanza { span, spans, data, oidc, name: fields.required_name("name", p)? })
 }
 
-/// Reports encrypted values, at any depth, that are not valid ciphertexts: base64, or a list of
-/// base64 texts. Of each list only the first wrong text is reported.
+/// Reports, as errors, encrypted values, at any depth, that are not valid ciphertexts: base64, or a
+/// list of base64 texts. Of each list only the first wrong text is reported, and an empty list as a
+/// whole. Nothing is decrypted.
 fn ciphertexts(node: &Node, p: &mut Diagnostics) {
     match &node.value {
         Value::Tagged(tag, inner) if tag.starts_with("!encrypted/") => {
@@ -192,8 +195,8 @@ fn token(node: &Node, p: &mut Diagnostics) -> OidcToken {
     token
 }
 
-/// Reads a `semaphore` stanza; `None`, with an error, if it has no name. Without a valid `max`, one
-/// build may hold it.
+/// Reads a `semaphore` stanza; `None`, with an error, if it has no name. Without `max`, or with an
+/// invalid one, which is an error, one build may hold it.
 pub(super) fn semaphore(
     fields: &mut Fields<'_>,
     span: Span,

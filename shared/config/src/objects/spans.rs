@@ -58,7 +58,7 @@ impl AttributeSpans {
 
     /// Adds members that follow `before` others in an attribute's list. For members that are
     /// mappings, uses the value of the first of `keys` that is present, or else the member. Adds
-    /// the attribute if it has no span yet.
+    /// the span of the attribute, that of `node`, if it has none yet.
     fn add_more(&mut self, attribute: &str, before: usize, node: &Node, keys: &[&str]) {
         if self.of(attribute).is_none() {
             self.add(attribute, node);
@@ -88,9 +88,10 @@ impl AttributeSpans {
         });
     }
 
-    /// Adds the labels and alternatives of a nodeset: `label` and `alternatives`, with a member for
-    /// each node and each alternative. The nodes of inline alternatives are numbered through.
-    /// `body` may also be the list of nodes itself; adds nothing if it has neither.
+    /// Adds the spans of a nodeset's labels and alternatives, as `label` and `alternatives`, with a
+    /// member for each node and each alternative. The nodes of inline alternatives are numbered
+    /// through. `body` is the nodeset or its list of nodes; adds nothing if it has neither nodes
+    /// nor alternatives.
     fn add_nodeset(&mut self, body: &Node) {
         let mut labels = 0;
         let mut add_nodes = |spans: &mut Self, nodes: &Node| {
@@ -135,9 +136,8 @@ const LISTS_OF_A_JOB: [(&str, &[&str]); 11] = [
     ("post-run", &["name"]),
 ];
 
-/// Returns the current name of a job's attribute that may have an older one; any other name as it
-/// is.
-fn released(attribute: &str) -> &str {
+/// Returns the current name for an older name of a job's attribute; any other name as it is.
+fn current_name(attribute: &str) -> &str {
     match attribute {
         "repos" => "required-projects",
         "nodes" => "nodeset",
@@ -153,7 +153,7 @@ fn released(attribute: &str) -> &str {
 pub(super) fn of_job(fields: &Fields<'_>) -> AttributeSpans {
     let mut spans = AttributeSpans::default();
     for (attribute, _, node) in fields.entries() {
-        let name = released(attribute);
+        let name = current_name(attribute);
         match LISTS_OF_A_JOB.iter().find(|(list, _)| *list == name) {
             Some((_, keys)) => spans.add_list(name, node, keys),
             None => spans.add(name, node),
@@ -178,8 +178,8 @@ pub(super) fn of_job(fields: &Fields<'_>) -> AttributeSpans {
     spans
 }
 
-/// Returns the spans of a nodeset's nodes, labels and alternatives. `nodes` may not have been taken
-/// from `fields` yet.
+/// Returns the spans of a nodeset's list of nodes, of its labels and of its alternatives. `nodes`
+/// may not have been taken from `fields` yet.
 pub(super) fn of_nodeset(fields: &Fields<'_>) -> AttributeSpans {
     let mut spans = AttributeSpans::default();
     if let Some(nodes) = fields.peek("nodes") {
@@ -189,8 +189,8 @@ pub(super) fn of_nodeset(fields: &Fields<'_>) -> AttributeSpans {
     spans
 }
 
-/// Returns the spans of a project's or template's attributes; for a pipeline, that of its name.
-/// None of `fields` may have been taken yet.
+/// Returns the spans of a project's or template's attributes, and of the members of `templates`;
+/// for a pipeline, only that of its name. None of `fields` may have been taken yet.
 pub(super) fn of_project(fields: &Fields<'_>) -> AttributeSpans {
     let mut spans = AttributeSpans::default();
     if let Some(name) = fields.peek("name") {
@@ -225,9 +225,9 @@ pub(super) fn of_secret(fields: &Fields<'_>) -> AttributeSpans {
     spans
 }
 
-/// Returns the spans of a provider object's attributes, and of the named members of its lists
-/// (`labels.small`) with their attributes (`labels.small.flavor`). None of `fields` may have been
-/// taken yet.
+/// Returns the spans of a provider object's attributes, and of the named members of its lists of
+/// labels, images and flavors (`labels.small`), with their `image`, `flavor` and `type`
+/// (`labels.small.flavor`). None of `fields` may have been taken yet.
 pub(super) fn of_provider_object(fields: &Fields<'_>) -> AttributeSpans {
     let mut spans = AttributeSpans::default();
     for (name, _, node) in fields.entries() {

@@ -54,8 +54,8 @@ impl<'de> Reader<'_, 'de> {
         Ok(taken)
     }
 
-    /// Consumes and returns a number of variable length; an error if it does not end within ten
-    /// bytes.
+    /// Consumes and returns a number of variable length, without a type before it; an error if it
+    /// does not end within ten bytes or the bytes end.
     fn number(&mut self) -> Result<u64, PackError> {
         let mut number = 0;
         for shift in (0..64).step_by(7) {
@@ -92,7 +92,8 @@ impl<'de> Reader<'_, 'de> {
         Ok(Some(name.into_deserializer()))
     }
 
-    /// Reads a nested value; an error below [`DEPTH_MAX`] levels.
+    /// Reads a nested value by `read`; an error below [`DEPTH_MAX`] levels. After an error the
+    /// reader must not be used again.
     fn nested<T>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<T, PackError>,

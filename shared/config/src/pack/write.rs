@@ -13,8 +13,8 @@ pub(crate) struct Packer(Writer);
 
 impl Packer {
     /// Appends an encoded value to the buffer, and new names to the table. Returns the length of
-    /// the value in bytes. An error for a list or map of unknown length; the buffer then has a part
-    /// of the value.
+    /// the value in bytes, which the caller must keep to find the value again. An error for a list
+    /// or map of unknown length; the buffer then has a part of the value.
     pub(crate) fn pack<T: Serialize + ?Sized>(&mut self, value: &T) -> Result<usize, PackError> {
         let before = self.0.out.len();
         value.serialize(&mut self.0)?;
@@ -66,7 +66,8 @@ impl Writer {
         self.name(name);
     }
 
-    /// Returns the length of a list or map; an error if serde does not know it in advance.
+    /// Returns the length of a list or map; an error if it is `None`, because serde does not know
+    /// it in advance.
     fn known_length(length: Option<usize>) -> Result<usize, PackError> {
         length.ok_or_else(|| PackError("a list of unknown length cannot be stored".to_owned()))
     }

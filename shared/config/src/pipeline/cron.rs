@@ -69,8 +69,9 @@ struct Field {
 }
 
 impl Cron {
-    /// Parses a timer's `time`: five to seven fields. The error names the wrong field and the
-    /// reason. A jitter of more than a day, and a timer that never fires, are errors too.
+    /// Parses a timer's `time`: minute, hour, day, month and weekday, optionally followed by second
+    /// (0 by default) and jitter. The error names the wrong field and the reason. A jitter of more
+    /// than a day, and a timer that never fires, are errors too.
     pub fn parse(text: &str) -> Result<Self, String> {
         let fields: Vec<&str> = text.split_whitespace().collect();
         if !(5..=7).contains(&fields.len()) {
@@ -81,7 +82,7 @@ impl Cron {
         }
         let none: &[&str] = &[];
         let read = |at: usize, name, least, most, names| {
-            set(fields[at], &Field { name, least, most, names })
+            parse_field(fields[at], &Field { name, least, most, names })
         };
         let second = fields.get(5).copied().unwrap_or("0");
         let jitter_seconds = match fields.get(6) {
@@ -102,7 +103,10 @@ impl Cron {
             days: read(2, "day", 1, 31, none)?,
             months: read(3, "month", 1, 12, &MONTHS)?,
             weekdays: read(4, "weekday", 0, 6, &WEEKDAYS)?,
-            seconds: set(second, &Field { name: "second", least: 0, most: 59, names: none })?,
+            seconds: parse_field(
+                second,
+                &Field { name: "second", least: 0, most: 59, names: none },
+            )?,
             jitter_seconds,
         };
         match cron.next_after(Timestamp(0)) {
@@ -127,7 +131,8 @@ impl Cron {
         None
     }
 
-    /// Returns whether the timer fires on the day that begins at this second since 1970, in UTC.
+    /// Returns whether month, day and weekday all match the day, in UTC, that begins at this second
+    /// since 1970. The time of day is not considered.
     fn is_on(&self, begin: u64) -> bool {
         let at = Timestamp(begin * SECOND_MILLIS);
         let (_, month, day) = at.date();
@@ -158,9 +163,10 @@ impl Cron {
     }
 }
 
-/// Parses a field: numbers, names, ranges and steps, separated by commas; for days also `last`. The
-/// error names the field, the wrong part and the valid range.
-fn set(text: &str, field: &Field) -> Result<Set, String> {
+/// Parses a field: numbers, names, ranges and steps, separated by commas; for days also `last`. A
+/// step without an end, such as `5/10`, goes on to the field's greatest number. A range whose end
+/// is before its start is an error. The error names the field, the wrong part and the valid range.
+fn parse_field(text: &str, field: &Field) -> Result<Set, String> {
     let wrong = |part: &str| {
         format!("{part:?} is not a {} from {} to {}", field.name, field.least, field.most)
     };

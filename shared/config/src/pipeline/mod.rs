@@ -108,9 +108,9 @@ impl Pipeline {
         }
     }
 
-    /// Returns whether changes and refs of a connection are accepted: always if its triggers,
-    /// requirements or reporters name the connection, otherwise if `allow-other-connections` is
-    /// set.
+    /// Returns whether changes and refs of a connection are accepted: if `allow-other-connections`
+    /// is set, as by default, always; otherwise only if the pipeline's triggers, requirements or
+    /// reporters name the connection.
     pub fn takes_from(&self, connection: &ConnectionName) -> bool {
         self.allow_other_connections
             || self.triggers.iter().any(|trigger| trigger.connection == *connection)
@@ -165,8 +165,9 @@ pub struct WindowSettings {
 }
 
 impl WindowSettings {
-    /// Returns the defaults of a manager: 20 (floor 3, +1, halved) for dependent pipelines, fixed
-    /// at 1 for serial and supercedent ones, no limit otherwise.
+    /// Returns the window of a manager by default: for dependent pipelines 20, at least 3, plus 1
+    /// after a success and halved after a failure; for serial and supercedent ones always 1;
+    /// otherwise no limit (`initial` is 0).
     pub fn of(manager: Manager) -> Self {
         let (initial, floor, ceiling) = match manager {
             Manager::Dependent => (20, 3, None),
@@ -187,7 +188,8 @@ impl WindowSettings {
         self.initial > 0
     }
 
-    /// Returns the size after a success, starting from `size`; at most the ceiling.
+    /// Returns the size after a success, starting from `size`; at most the ceiling. Only for a
+    /// limited window ([`Self::is_limited`]), which the caller has checked.
     pub fn after_success(&self, size: u32) -> u32 {
         let grown = match self.increase.kind {
             GrowthKind::Linear => size.saturating_add(self.increase.factor),
@@ -196,7 +198,8 @@ impl WindowSettings {
         self.ceiling.map_or(grown, |ceiling| grown.min(ceiling))
     }
 
-    /// Returns the size after a failure, starting from `size`; at least the floor.
+    /// Returns the size after a failure, starting from `size`; at least the floor. Only for a
+    /// limited window ([`Self::is_limited`]), which the caller has checked.
     pub fn after_failure(&self, size: u32) -> u32 {
         let shrunk = match self.decrease.kind {
             GrowthKind::Linear => size.saturating_sub(self.decrease.factor),

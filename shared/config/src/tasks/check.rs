@@ -7,8 +7,9 @@ use crate::objects::Span;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns the errors of a graph of tasks, sorted: repeated ids, undefined names of tasks and
-/// stages, and the first dependency cycle. `roles` are the roles that nodes have, if known: other
-/// roles are an error then, unless a group has that name.
+/// stages, and one dependency cycle. `tasks` must be all tasks of the graph. With `roles`, which
+/// must be all roles of nodes, other roles are errors too; but a task that is no group may also
+/// name a group. With `None`, roles are not checked.
 pub fn check(tasks: &[DeploymentTask], roles: Option<&BTreeSet<String>>) -> Vec<Diagnostic> {
     let mut by_id: BTreeMap<&str, &DeploymentTask> = BTreeMap::new();
     let mut found = Vec::new();
@@ -65,14 +66,14 @@ pub fn check(tasks: &[DeploymentTask], roles: Option<&BTreeSet<String>>) -> Vec<
             }
         }
     }
-    found.extend(circle(tasks));
+    found.extend(dependency_cycle(tasks));
     found.sort();
     found
 }
 
 /// Returns the error for one dependency cycle, naming its tasks in dependency order; `None` if
-/// there is none. Undefined names are ignored.
-fn circle(tasks: &[DeploymentTask]) -> Option<Diagnostic> {
+/// there is none. Undefined names are ignored, and other cycles are not reported.
+fn dependency_cycle(tasks: &[DeploymentTask]) -> Option<Diagnostic> {
     let mut waits: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for task in tasks {
         waits
@@ -124,7 +125,8 @@ fn circle(tasks: &[DeploymentTask]) -> Option<Diagnostic> {
     None
 }
 
-/// Returns a diagnostic about an attribute of a task.
+/// Returns an error about an attribute of a task, at `span`. It names the task and the line where
+/// the task starts.
 fn diagnostic(
     task: &DeploymentTask,
     kind: DiagnosticKind,

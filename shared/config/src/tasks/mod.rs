@@ -170,7 +170,8 @@ pub fn parse(text: &str) -> (Vec<DeploymentTask>, Vec<Diagnostic>) {
 }
 
 /// Reads one task, and names it in `p`; `None`, with an error, if it is not a mapping or has no id
-/// or no known type. Other errors are only reported; the caller drops the task.
+/// or no known type. With other errors the task is returned; the caller drops it if `p` has any
+/// error. Of `puppet_manifest` and `puppet_manifests`, which mean the same, the former counts.
 fn task(node: &Node, p: &mut Diagnostics) -> Option<DeploymentTask> {
     let name = node.get("id").and_then(Node::as_text).unwrap_or_default();
     p.stanza = format!("task {name}").trim_end().to_owned();
@@ -243,8 +244,8 @@ fn kind_of(node: &Node, p: &mut Diagnostics) -> Option<TaskKind> {
     found.map(|(_, kind)| *kind)
 }
 
-/// Reads the roles of the nodes on which a task runs: `*` for all, or a list of names. `word` is
-/// the attribute's name, for messages.
+/// Reads the roles of the nodes on which a task runs: the text `*` for all, or a list of names.
+/// Names that are no text are errors and left out. `word` is the attribute's name, for messages.
 fn roles(word: &str, node: &Node, p: &mut Diagnostics) -> Roles {
     match node.as_text() {
         Some("*") => Roles::All,
@@ -260,7 +261,8 @@ fn names(word: &str, node: &Node, p: &mut Diagnostics) -> Vec<Name> {
 }
 
 /// Reads how a task proceeds over several nodes; `None`, with an error, if it is not a mapping or
-/// has no valid type. An `amount` without `parallel` is an error and ignored.
+/// has no known type. An invalid `amount` is an error and unset. An `amount` with `one_by_one` is
+/// an error and ignored.
 fn strategy(node: &Node, p: &mut Diagnostics) -> Option<Strategy> {
     let mut f = Fields::of(node, "strategy", p)?;
     let kind = f.word("type", &[("parallel", true), ("one_by_one", false)], p);
@@ -276,7 +278,8 @@ fn strategy(node: &Node, p: &mut Diagnostics) -> Option<Strategy> {
 }
 
 /// Reports an error if the value of a parameter is not a text, or is a path that contains a blank.
-/// An integer is allowed for a text that is not a path.
+/// An integer is allowed for a text that is not a path. `word` is the parameter's name, `need` the
+/// kind of value. Returns nothing: the value is stored as written.
 fn parameter(word: &str, node: &Node, need: Need, p: &mut Diagnostics) {
     let attribute = format!("parameters.{word}");
     let text = match &node.value {

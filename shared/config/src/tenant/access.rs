@@ -136,7 +136,8 @@ pub enum Grant {
 }
 
 /// Takes the attributes that tenants and `api-root` share; `admin_rules`, which only tenants have,
-/// stays empty. Absent and, with an error, invalid ones are unset.
+/// stays empty. Absent and, with an error, invalid ones are unset or empty. Names of rules and
+/// roles are not checked here.
 pub(super) fn access(f: &mut Fields<'_>, p: &mut Diagnostics) -> Access {
     Access {
         access_rules: f.texts("access-rules", p).unwrap_or_default(),
@@ -163,8 +164,9 @@ fn role_mappings(node: &Node, p: &mut Diagnostics) -> BTreeMap<String, Vec<Strin
     found
 }
 
-/// Reads an authorization rule; `None`, with an error, if it has no name or no conditions. A
-/// condition that is no mapping is an error and left out.
+/// Reads an authorization rule; `None`, with an error, if it is not a mapping or has no name or no
+/// `conditions`. A condition that is no mapping is an error and left out. A rule whose conditions
+/// are empty is returned.
 pub(super) fn rule(body: &Node, p: &mut Diagnostics) -> Option<AuthorizationRule> {
     let mut f = Fields::of(body, "", p)?;
     let name = f.required_name("name", p);
@@ -180,7 +182,8 @@ pub(super) fn rule(body: &Node, p: &mut Diagnostics) -> Option<AuthorizationRule
 }
 
 /// Reads an authorization role; `None`, with an error, if it has no name, the name of a built-in
-/// role, or no mapping of permissions.
+/// role, or no mapping of permissions. Unknown permissions and invalid values are errors and left
+/// out.
 pub(super) fn role(body: &Node, p: &mut Diagnostics) -> Option<AuthorizationRole> {
     let mut f = Fields::of(body, "", p)?;
     let name_node = f.peek("name");
@@ -226,7 +229,8 @@ fn permissions(node: &Node, p: &mut Diagnostics) -> Option<BTreeMap<Permission, 
 
 /// Reads the mapping that limits a permission by its `conditions` to projects and refs. Without
 /// `conditions` the permission always applies. `None`, with an error, if one of the two is not a
-/// mapping, or the conditions are empty. `path` is how errors name the attribute.
+/// mapping, or the conditions have neither `project` nor `ref`. A condition that is no text is an
+/// error and unset. `path` is how errors name the attribute.
 fn conditions(node: &Node, path: &str, p: &mut Diagnostics) -> Option<Grant> {
     let mut f = Fields::of(node, path, p)?;
     let inner_path = f.path("conditions");

@@ -58,8 +58,8 @@ impl TenantConfig {
 
     /// Returns the files that the tenant includes, in order, each parsed by `parse`. `stored` are
     /// the files next to the main configuration, as text by name. If some are missing there, one
-    /// more fragment at the end holds only their errors, each at the place in the main
-    /// configuration that includes the file.
+    /// more fragment at the end holds only their errors. `main` is the main configuration itself,
+    /// which is not parsed as a file: it only locates these errors where it includes the files.
     pub fn included_fragments(
         &self,
         main: MainConfigText<'_>,
@@ -81,9 +81,10 @@ impl TenantConfig {
         fragments
     }
 
-    /// Returns the error for an included file that does not exist. `main` is the text of the main
-    /// configuration. The error points to the name in the tenant's `include`, otherwise to the
-    /// tenant's stanza, and to line 1 if that is not found either.
+    /// Returns the error for an included file that does not exist; whether it exists is not
+    /// checked. `main` is the text of the main configuration. The error points to the name in the
+    /// tenant's `include` there, otherwise to the tenant's stanza, and to line 1 if that is not
+    /// found either.
     fn missing(&self, name: &str, main: &str) -> Diagnostic {
         let message = format!(
             "The tenant includes \"{name}\", but there is no such file next to the main \
@@ -105,9 +106,9 @@ impl TenantConfig {
 }
 
 /// Returns an error for each image, flavor, label, section or provider in included files whose name
-/// an earlier file of `files` uses for the same kind. Names repeated within one file, and stanzas
-/// with errors, are not reported here. `files` are the included files of all tenants; their order
-/// only decides which file has the error.
+/// an earlier file of `files` uses for the same kind. `files` are the included files of all
+/// tenants; their order only decides which file has the error. Names repeated within one file, and
+/// stanzas with errors, are not reported here.
 ///
 /// All tenants know these objects by the one project of all included files (L3.4), so two objects
 /// would be confused even if no tenant includes both files. `files` are all included files, in any
@@ -150,9 +151,9 @@ pub fn included_collisions(files: &[Arc<Fragment>]) -> Vec<ConfigError> {
     found
 }
 
-/// Returns the stanza of a tenant, with its keyword, from the document of the main configuration;
-/// `None` if there is none or `root` is no list. The tenant's attributes may also be next to the
-/// bare keyword.
+/// Returns the stanza of the tenant `name`, with its keyword, from the document of the main
+/// configuration; `None` if there is none or `root` is no list. The tenant's attributes may also be
+/// next to the bare keyword.
 fn stanza_of<'n>(root: &'n Node, name: &str) -> Option<&'n Node> {
     root.as_list()?.iter().find(|member| {
         let body = member.get("tenant");

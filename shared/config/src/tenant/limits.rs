@@ -8,9 +8,10 @@ use crate::objects::SecretStanza;
 use sluice_model::job::NodeSet;
 
 impl TenantConfig {
-    /// Returns a message if the tenant's `allowed-labels` or `disallowed-labels` forbid a label to
-    /// jobs; `None` if not. A pattern must match the whole label.
-    pub(crate) fn refuses_label(&self, label: &str) -> Option<String> {
+    /// Returns why a job may not use a label, as a message: the tenant has `allowed-labels` and the
+    /// label matches none, or it matches one of `disallowed-labels`. `None` if it may. A pattern
+    /// must match the whole label.
+    pub(crate) fn label_refusal(&self, label: &str) -> Option<String> {
         let is_one_of =
             |list: &Vec<crate::Pattern>| list.iter().any(|pattern| pattern.matches_whole(label));
         let is_allowed = self.allowed_labels.as_ref().is_none_or(is_one_of);
@@ -24,9 +25,9 @@ impl TenantConfig {
         })
     }
 
-    /// Returns a message if a nodeset has more nodes than the tenant's `max-nodes-per-job`; `None`
-    /// if not, or without a limit.
-    pub(crate) fn refuses_nodes(&self, set: &NodeSet) -> Option<String> {
+    /// Returns why a job may not use a nodeset, as a message: it has more nodes than the tenant's
+    /// `max-nodes-per-job`. `None` if it may, or without a limit.
+    pub(crate) fn nodes_refusal(&self, set: &NodeSet) -> Option<String> {
         let limit = self.max_nodes_per_job?;
         let count = set.nodes.len();
         (count > usize::try_from(limit).unwrap_or(usize::MAX)).then(|| {
@@ -34,19 +35,19 @@ impl TenantConfig {
         })
     }
 
-    /// Returns a message if the timeout of the job with this name exceeds the tenant's
-    /// `max-job-timeout`; `None` if not, or without a timeout or a limit.
-    pub(crate) fn refuses_timeout(&self, job: &str, seconds: Option<u64>) -> Option<String> {
+    /// Returns why a timeout of the job with this name is refused, as a message: it exceeds the
+    /// tenant's `max-job-timeout`. `None` if not, or without a timeout or a limit.
+    pub(crate) fn timeout_refusal(&self, job: &str, seconds: Option<u64>) -> Option<String> {
         let limit = self.max_job_timeout_seconds?;
         seconds
             .is_some_and(|seconds| seconds > limit)
             .then(|| format!("The job \"{job}\" exceeds tenant max-job-timeout {limit}."))
     }
 
-    /// Returns a message if the lifetime of a secret's OIDC token exceeds the tenant's
-    /// `max-oidc-ttl`; `None` if not, if the secret is no token or sets no lifetime, or without a
-    /// limit.
-    pub(crate) fn refuses_lifetime(&self, secret: &SecretStanza) -> Option<String> {
+    /// Returns why a secret is refused, as a message: the lifetime of its OIDC token exceeds the
+    /// tenant's `max-oidc-ttl`. `None` if not, if the secret is no token or sets no lifetime, or
+    /// without a limit.
+    pub(crate) fn lifetime_refusal(&self, secret: &SecretStanza) -> Option<String> {
         let (limit, ttl) = (self.max_oidc_ttl_seconds?, secret.oidc.as_ref()?.ttl_seconds?);
         (ttl > limit).then(|| {
             format!(
@@ -56,9 +57,10 @@ impl TenantConfig {
         })
     }
 
-    /// Returns a message if the issuer of a secret's OIDC token is not one of the tenant's
-    /// `allowed-oidc-issuers`; `None` if it is, or if the secret is no token or names no issuer.
-    pub(crate) fn refuses_issuer(&self, secret: &SecretStanza) -> Option<String> {
+    /// Returns why a secret is refused, as a message: the issuer of its OIDC token is not one of
+    /// the tenant's `allowed-oidc-issuers`. `None` if it is, or if the secret is no token or names
+    /// no issuer. An empty list allows no issuer.
+    pub(crate) fn issuer_refusal(&self, secret: &SecretStanza) -> Option<String> {
         let issuer = secret.oidc.as_ref()?.issuer.as_ref()?;
         (!self.allowed_oidc_issuers.contains(issuer)).then(|| {
             format!(

@@ -280,10 +280,11 @@ impl TenantProject {
     }
 }
 
-/// Parses the main configuration. Returns it with all errors and warnings at once; `path` is the
-/// file name that these show. A tenant with errors is kept without the invalid parts. Stanzas
-/// without a name, repeated ones, and those of unknown kind are left out. A text that is not a YAML
-/// list gives an empty configuration and one error; an empty text is no error.
+/// Parses the main configuration. Returns it with all errors and warnings at once, so it may be
+/// incomplete; `path` is only the file name that these show. A tenant with errors is kept without
+/// the invalid parts. Stanzas without a name, repeated ones, and those of unknown kind are left
+/// out. A text that is not a YAML list gives an empty configuration and one error; an empty text is
+/// no error.
 pub fn parse_main(
     path: &str,
     text: &str,
@@ -352,8 +353,9 @@ pub fn parse_main(
 }
 
 /// Stores in each tenant the limits of the global semaphores that it uses. Returns an error for
-/// each undefined semaphore, authorization rule and role that a tenant names. `stanzas` are the
-/// nodes of the tenants, in the same order.
+/// each undefined semaphore, authorization rule and role that a tenant names; the names stay in the
+/// tenant. `stanzas` are the nodes of the tenants, in the same order. All stanzas must have been
+/// read before.
 fn resolve_tenant_names(config: &mut MainConfig, stanzas: &[&Node]) -> Vec<Diagnostic> {
     let mut diagnostics = Vec::new();
     let MainConfig { tenants, authorization_rules, authorization_roles, global_semaphores, .. } =
@@ -405,7 +407,7 @@ fn role_names(defined: &BTreeMap<String, AuthorizationRole>) -> Vec<&str> {
 }
 
 /// Returns an error for each undefined authorization rule and role that `api-root` uses. `stanza`
-/// is its node.
+/// is its node. All stanzas must have been read before. Changes nothing.
 fn resolve_root_names(config: &MainConfig, stanza: &Node) -> Vec<Diagnostic> {
     let (rules, roles) = (&config.authorization_rules, role_names(&config.authorization_roles));
     let diagnostic = |attribute: &str, what: &str, name: &str, defined: Vec<&str>| {
@@ -519,8 +521,8 @@ fn stanza(
 }
 
 /// Reads a tenant; `None`, with an error, if it has no name or is no mapping. Other invalid
-/// attributes are errors and keep their defaults. Names of global semaphores, rules and roles are
-/// not checked here.
+/// attributes are errors and keep their defaults, which for nodes, timeout and token lifetime are
+/// Zuul's limits. Names of global semaphores, rules and roles are not checked here.
 fn tenant(body: &Node, connections: &Connections, p: &mut Diagnostics) -> Option<TenantConfig> {
     let mut f = Fields::of(body, "", p)?;
     let name = f.required_name("name", p);
@@ -579,9 +581,9 @@ fn default_ansible_version(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<St
     Some(version)
 }
 
-/// Takes a list of connections; `None` if it is absent. Warns about unknown ones, which stay in the
-/// list without effect; `timer` and `zuul` are known. Values that are no text are errors and left
-/// out.
+/// Takes the list of connections in the attribute `attribute`; `None` if it is absent. Warns about
+/// unknown ones, which stay in the list without effect; `timer` and `zuul` are known. Values that
+/// are no text are errors and left out, so the list may be empty.
 fn allowed_connections(
     f: &mut Fields<'_>,
     attribute: &'static str,
@@ -624,8 +626,8 @@ fn add_unique<T>(
     }
 }
 
-/// Takes a limit of a tenant; `None` for -1, which means no limit, as in Zuul. If it is absent or,
-/// with an error, not a number from 0, returns `usual`.
+/// Takes the limit of a tenant in the attribute `name`; `None` for -1, which means no limit, as in
+/// Zuul. If it is absent or, with an error, not an integer from 0, returns the default `usual`.
 fn limit(f: &mut Fields<'_>, name: &'static str, usual: u32, p: &mut Diagnostics) -> Option<u32> {
     if f.peek(name).is_some_and(|node| node.value == Value::Int(-1)) {
         f.take(name);

@@ -13,8 +13,9 @@ use std::collections::BTreeSet;
 
 /// Adds the projects that `sources`, the tenant's `source` attribute, lists to `tenant`: the config
 /// projects of all connections first, each list in order. Unknown connections, repeated projects
-/// and invalid members are errors and left out. Unless a connection is unknown, also reports
-/// unknown names in `shadow`, and warns about `configure-projects` without effect.
+/// and members that are no project are errors and left out; a project with invalid attributes is
+/// added. Unless a connection is unknown, also reports unknown names in `shadow`, and warns about
+/// `configure-projects` without effect. The caller has set the included files before.
 pub(super) fn sources(
     sources: &Node,
     connections: &Connections,
@@ -78,11 +79,11 @@ pub(super) fn sources(
             || tenant.projects.iter().chain(&tenant.included).map(|project| &project.name);
         let all_names: BTreeSet<&str> =
             projects().flat_map(|project| [project.as_str(), project.name()]).collect();
-        listed
-            .into_iter()
-            .for_each(|node| shadow(node, &all_names, projects().map(|project| project.name()), p));
+        listed.into_iter().for_each(|node| {
+            report_unknown_shadowed(node, &all_names, projects().map(|project| project.name()), p)
+        });
         for (node, name) in configuring {
-            configure(node, &name, tenant, p);
+            warn_about_useless_configure_projects(node, &name, tenant, p);
         }
     }
 }
@@ -96,9 +97,15 @@ fn values_of<'n>(member: &'n Node, word: &str) -> &'n [Node] {
 }
 
 /// Warns about `configure-projects` patterns of the project `name` that match only config projects,
-/// which no untrusted project may configure. `member` is its node in the tenant's list. A pattern
-/// that matches no project is not reported. Nothing is reported if one of the patterns is invalid.
-fn configure(member: &Node, name: &ProjectName, tenant: &TenantConfig, p: &mut Diagnostics) {
+/// which no untrusted project may configure. `member` is its node in the tenant's list. The caller
+/// has added all projects to `tenant`. A pattern that matches no project is not reported. Nothing
+/// is reported if one of the patterns is invalid.
+fn warn_about_useless_configure_projects(
+    member: &Node,
+    name: &ProjectName,
+    tenant: &TenantConfig,
+    p: &mut Diagnostics,
+) {
     let Some(project) = tenant.project(name) else { return };
     let nodes = values_of(member, "configure-projects");
     // Patterns with errors are missing, so the lists cannot be compared.
@@ -124,9 +131,10 @@ fn configure(member: &Node, name: &ProjectName, tenant: &TenantConfig, p: &mut D
 }
 
 /// Reports as errors the projects named in `shadow` of a project that the tenant does not have, as
-/// Zuul does. `member` is the project's node in the tenant's list. `all_names` are all names of the
-/// tenant's projects, `short` those without a host, for suggestions.
-fn shadow<'n>(
+/// Zuul does. The names stay in the project. `member` is the project's node in the tenant's list.
+/// `all_names` are the canonical and the short names of the tenant's projects; `short` are the
+/// short ones, for suggestions. Names that are no text are ignored.
+fn report_unknown_shadowed<'n>(
     member: &Node,
     all_names: &BTreeSet<&str>,
     short: impl Iterator<Item = &'n str> + Clone,
@@ -157,7 +165,8 @@ struct GroupDefaults {
 
 impl ListReader<'_> {
     /// Reads a list of projects with this trust, and appends each with its node to `found`. The
-    /// members of groups (`projects`) are appended singly. Invalid ones are errors and left out.
+    /// members of groups (`projects`) are appended singly. Members that are no project are errors
+    /// and left out; a project with invalid attributes is appended.
     fn list<'n>(
         &self,
         node: &'n Node,
@@ -189,10 +198,11 @@ impl ListReader<'_> {
     }
 
     /// Reads one member of a list of projects, a name or a mapping of it to attributes, and appends
-    /// the project to `found`. `group` has the attributes of the group around it; the project's own
-    /// `include` replaces those of the group and their `exclude`. Another value, and the reserved
-    /// name of the included files, are errors and append nothing. Invalid attributes are errors,
-    /// but the project is appended. `list` is the attribute that errors name.
+    /// the project to `found`. `list` is the attribute that errors name; `group` has the attributes
+    /// of the group around it. The project's own `include` replaces the group's `include` and
+    /// `exclude`. Another value, and the reserved name of the included files, are errors and append
+    /// nothing; with invalid attributes the project is appended. The caller has checked that the
+    /// connection is configured.
     fn member<'n>(
         &self,
         list: &str,
@@ -272,8 +282,9 @@ impl ListReader<'_> {
 
 /// Takes a project's attributes, except those for kinds of objects, from `f` into `project`. Absent
 /// and, with an error, invalid ones get their defaults. `allow-base-jobs` is only taken for a
-/// config project, `configure-projects` and `allow-reporter-jobs` only for an untrusted one.
-/// Default locations and repeated paths in `extra-config-paths` are errors, but kept.
+/// config project, `configure-projects` and `allow-reporter-jobs` only for an untrusted one;
+/// elsewhere they stay in `f`. Default locations and repeated paths in `extra-config-paths` are
+/// errors, but kept.
 fn project_attributes(f: &mut Fields<'_>, project: &mut TenantProject, p: &mut Diagnostics) {
     project.shadow = f.texts("shadow", p).unwrap_or_default();
     for member in f.peek("extra-config-paths").map(members).unwrap_or_default() {

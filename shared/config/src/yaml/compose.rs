@@ -44,7 +44,8 @@ pub fn compose_all(text: &str) -> (Option<Node>, Vec<YamlError>) {
     document(text, Repeated::Refused)
 }
 
-/// Returns the document if it has no errors, else the first error.
+/// Returns the document if it has no errors, else the first error. The input is the result of
+/// `document`: the document, if any, and all errors.
 fn sound((root, mistakes): (Option<Node>, Vec<YamlError>)) -> Result<Node, YamlError> {
     match (mistakes.into_iter().next(), root) {
         (None, Some(root)) => Ok(root),
@@ -60,8 +61,10 @@ enum Repeated {
     Refused,
 }
 
-/// Returns the document of a text, and its errors, as [`compose_all`] does. `repeated` says whether
-/// duplicate keys are errors.
+/// Returns the document of a text, and its errors, as [`compose_all`] does. With `repeated`
+/// `Refused`, duplicate keys are errors; otherwise the last value counts. Of a text with an invalid
+/// character, the document has only the complete members of its list in the lines above it; without
+/// such a list it is `None`.
 fn document(text: &str, repeated: Repeated) -> (Option<Node>, Vec<YamlError>) {
     let Some(error) = unreadable(text) else {
         let Read { root, mut noted, broken } = read(text, repeated);
@@ -93,8 +96,9 @@ struct Read {
     broken: Option<YamlError>,
 }
 
-/// Reads a text until its end or the first error that stops reading. Returns what it read, the
-/// errors that did not stop it, and the one that did.
+/// Reads a text until its end or the first error that stops reading. The caller has checked that it
+/// has no invalid character. Returns the document or, if reading stopped, the complete members of
+/// its list; the errors that did not stop reading; and the one that did.
 fn read(text: &str, repeated: Repeated) -> Read {
     let mut input = text.as_bytes();
     let mut parser = Parser::new();
@@ -118,8 +122,9 @@ fn read(text: &str, repeated: Repeated) -> Read {
     Read { root, noted: composer.noted, broken }
 }
 
-/// Returns an error at the first character that YAML does not allow, including the mark for bytes
-/// that are not UTF-8, because the parser does not report its position; `None` if there is none.
+/// Returns an error at the first character that YAML does not allow, with its position, which the
+/// parser would not report; `None` if there is none. The character for bytes that are not UTF-8
+/// ([`UNREADABLE`]) has a message of its own.
 fn unreadable(text: &str) -> Option<YamlError> {
     let is_allowed = |c: char| matches!(c, '\t' | '\n' | '\r' | ' '..='~' | '\u{85}' | '\u{a0}'..='\u{fffd}' | '\u{10000}'..);
     let at = text.find(|c| !is_allowed(c))?;
@@ -220,8 +225,9 @@ impl Composer<'_, '_> {
         Ok(event)
     }
 
-    /// Reads the only document of the text; an empty text is a null. An error if it is incomplete,
-    /// or if another document follows; the complete part is then in `above`.
+    /// Reads the only document of the text; an empty text is a null. An error if reading stops, or
+    /// if another document follows; the complete part is then in `above`, if it is a list or a
+    /// whole document. Errors that do not stop reading are in `noted`.
     fn document(&mut self) -> Result<Node, YamlError> {
         self.event()?;
         let first = self.event()?;
@@ -269,8 +275,9 @@ impl Composer<'_, '_> {
         Ok(())
     }
 
-    /// Returns the value that was read. If that failed, records the error and returns the value
-    /// `instead`; an error, which stops reading, if too many are recorded.
+    /// Returns the value of `read`. If that is an error, records it and returns the value
+    /// `instead`, which is then no merge key. An error, which stops reading, if too many are
+    /// recorded.
     fn or_instead(
         &mut self,
         read: Result<Composed, YamlError>,
@@ -286,7 +293,8 @@ impl Composer<'_, '_> {
     }
 
     /// Adds values and bytes of text, including those that aliases repeat, to the counts of the
-    /// document. An error at `place` if there are more than [`NODES_MAX`] or [`TEXT_BYTES_MAX`].
+    /// document. An error at `place` if the document then has more than [`NODES_MAX`] values or
+    /// [`TEXT_BYTES_MAX`] bytes.
     fn count(&mut self, more: usize, text_bytes: usize, place: Mark) -> Result<(), YamlError> {
         self.nodes = self.nodes.saturating_add(more);
         self.text_bytes = self.text_bytes.saturating_add(text_bytes);
@@ -306,10 +314,11 @@ impl Composer<'_, '_> {
         Ok(())
     }
 
-    /// Reads the whole value that starts with an event; an alias becomes a copy of its value. A
-    /// wrong tag is recorded as an error, and the value becomes a text, an empty list or an empty
-    /// mapping. An anchored value is stored for later aliases. An error, which stops reading, for
-    /// wrong syntax and too much nesting or size.
+    /// Reads the whole value that starts with an event; an alias becomes a copy of its value.
+    /// `depth` is the number of lists and mappings around it. A wrong tag is recorded as an error,
+    /// and the value becomes a text, an empty list or an empty mapping. An anchored value is stored
+    /// for later aliases. An error, which stops reading, for wrong syntax and too much nesting or
+    /// size.
     fn node(&mut self, event: Event, depth: usize) -> Result<Composed, YamlError> {
         let start = mark(event.start_mark);
         let end = mark(event.end_mark);
@@ -355,7 +364,8 @@ impl Composer<'_, '_> {
     }
 
     /// Notes that the value of an anchor begins, so that an alias within it is an error. A repeated
-    /// anchor is recorded as an error, and its aliases become null. Does nothing without an anchor.
+    /// anchor is recorded as an error, and its later aliases become null. Does nothing without an
+    /// anchor. An error, which stops reading, if too many are recorded.
     fn open(&mut self, anchor: &Option<String>, place: Mark) -> Result<(), YamlError> {
         let Some(anchor) = anchor else { return Ok(()) };
         if self.anchors.insert(anchor.clone(), Anchor::Open).is_none() {
@@ -366,8 +376,8 @@ impl Composer<'_, '_> {
     }
 
     /// Stores the value of an anchor, and its size, for later aliases. If the anchor is repeated,
-    /// or an unknown alias may be in the value, its aliases become null instead. An error if the
-    /// document becomes too large.
+    /// or an unknown alias may be in the value, its later aliases become null instead. An error if
+    /// the document becomes too large.
     fn close(&mut self, anchor: String, node: &Node, size: Size) -> Result<(), YamlError> {
         if !matches!(self.anchors.get(&anchor), Some(Anchor::Open)) {
             return Ok(());
@@ -412,9 +422,10 @@ impl Composer<'_, '_> {
         Ok(Composed { node: Node { value: Value::Null, start: place, end: place }, merge: false })
     }
 
-    /// Reads the members of a list up to its end, and returns them with its end. Members of the
-    /// document's list with an unknown alias are left out. If reading stops within the document's
-    /// list (`depth` 0), the complete members are in `above`.
+    /// Reads the members of a list up to its end, and returns them with its end. `depth` is the
+    /// number of lists and mappings around the list, `start` its start. Members of the document's
+    /// list (`depth` 0) that use an unknown alias are left out. If reading stops within the
+    /// document's list, the complete members are in `above`.
     fn sequence(&mut self, depth: usize, start: Mark) -> Result<(Vec<Node>, Mark), YamlError> {
         let mut list: Vec<Node> = Vec::new();
         let broken = loop {
@@ -441,7 +452,8 @@ impl Composer<'_, '_> {
 
     /// Reads the members of a mapping up to its end, and returns them with its end. `<<` is merged:
     /// the mapping's own keys win. The last value of a duplicate key counts; where that is refused,
-    /// it is recorded as an error. A list or mapping as a key is recorded as an error and left out.
+    /// it is also recorded as an error. A list or mapping as a key, and a wrong value of `<<`, are
+    /// recorded as errors and left out.
     fn mapping(&mut self, depth: usize) -> Result<(Vec<(Node, Node)>, Mark), YamlError> {
         let mut merged: Vec<(Node, Node)> = Vec::new();
         let mut pairs: Vec<(Node, Node)> = Vec::new();
@@ -487,8 +499,8 @@ impl Composer<'_, '_> {
     }
 }
 
-/// Returns the end of a list or mapping. In block style this is the end of its last member, not the
-/// start of the next token.
+/// Returns the end of a list or mapping. `event` is its end event, and `last` the end of its last
+/// member, if any. In block style the result is `last`, not the start of the next token.
 fn end_of(event: &Event, last: Option<Mark>) -> Mark {
     let end = mark(event.end_mark);
     let is_closed = event.start_mark.line != event.end_mark.line
@@ -496,8 +508,9 @@ fn end_of(event: &Event, last: Option<Mark>) -> Mark {
     if is_closed { end } else { last.unwrap_or(end) }
 }
 
-/// Returns the pairs that `<<` merges, those that win last. In a list of mappings, earlier ones
-/// win. A control tag (`!override`, `!inherit`) is ignored. Any other value is an error.
+/// Returns the pairs that the value of `<<` merges, in an order in which later pairs win: of a list
+/// of mappings, earlier mappings win, so they come last. Duplicate keys stay. A control tag
+/// (`!override`, `!inherit`) is ignored. Any other value is an error.
 fn pairs_to_merge(node: Node) -> Result<Vec<(Node, Node)>, YamlError> {
     let place = node.start;
     match node.value {
@@ -620,8 +633,9 @@ fn is_empty_text(text: &str) -> bool {
 }
 
 /// Returns a list or mapping with its tag applied. `own_kind` is its standard type, `seq` or `map`.
-/// A tag of the configuration language stays around the value; `!!omap` and `!!pairs` make a list
-/// of pairs. An error for any other tag.
+/// Without a tag or with its own type it stays as it is. A tag of the configuration language stays
+/// around the value; `!!omap` and `!!pairs` before a list make a list of pairs. An error for any
+/// other tag.
 fn tagged(tag: Option<String>, own_kind: &str, node: Node) -> Result<Composed, YamlError> {
     let Some(tag) = tag.filter(|tag| tag != "!") else {
         return Ok(Composed { node, merge: false });
@@ -682,7 +696,7 @@ fn is_control_tag(tag: &str) -> bool {
 }
 
 /// Returns the error for a tag that is unknown, or not allowed for its value, with advice for
-/// YAML's own types.
+/// YAML's own types. The caller has checked the tag.
 fn unknown_tag(tag: &str, place: Mark) -> YamlError {
     // No attribute accepts these types, and JSON cannot represent them.
     let instead = match tag.strip_prefix(STANDARD) {

@@ -71,8 +71,8 @@ pub(super) fn kind(text: &str) -> Kind {
     }
 }
 
-/// Returns a text as a value of this type; the text of a merge key stays a text. The error is a
-/// message that the text is not a valid value of it.
+/// Returns a text as a value of this type; the text of a merge key stays a text, and any text
+/// counts as a null. The error is a message that the text is not a valid value of the type.
 pub(super) fn value(text: &str, kind: Kind) -> Result<Value, String> {
     match kind {
         Kind::Null => Ok(Value::Null),
@@ -120,22 +120,22 @@ fn integer(text: &str) -> Result<Value, String> {
     })
 }
 
-/// Returns the decimal digits of an unsigned integer in any of YAML's notations, without `_`;
-/// `None` if it is not valid.
+/// Returns the decimal digits of an unsigned integer in any of YAML's notations; `None` if it is
+/// not valid. The caller has removed the sign and each `_`.
 fn magnitude(digits: &str) -> Option<String> {
     let mut limbs = Vec::new();
     if digits == "0" {
         return Some("0".to_owned());
     } else if let Some(binary) = digits.strip_prefix("0b") {
-        read(&mut limbs, binary, 2)?;
+        append_digits(&mut limbs, binary, 2)?;
     } else if let Some(hexadecimal) = digits.strip_prefix("0x") {
-        read(&mut limbs, hexadecimal, 16)?;
+        append_digits(&mut limbs, hexadecimal, 16)?;
     } else if let Some(octal) = digits.strip_prefix('0') {
-        read(&mut limbs, octal, 8)?;
+        append_digits(&mut limbs, octal, 8)?;
     } else {
         // The parts of a base-60 integer, if there are several.
         let mut parts = digits.split(':');
-        read(&mut limbs, parts.next()?, 10)?;
+        append_digits(&mut limbs, parts.next()?, 10)?;
         for part in parts {
             times_plus(&mut limbs, 60, u64::from(part.parse::<u16>().ok()?));
         }
@@ -148,9 +148,9 @@ const LIMB: u64 = 1_000_000_000;
 /// The number of digits read at once. In any base up to 16 their value is less than a limb.
 const AT_ONCE: usize = 7;
 
-/// Appends the digits of a text, in this base, to the number in `limbs`; `None` if there are none
-/// or one is invalid.
-fn read(limbs: &mut Vec<u64>, digits: &str, radix: u32) -> Option<()> {
+/// Appends the digits of a text, in this base, to the number in `limbs`; a base above 16 is not
+/// allowed. `None`, and the number unchanged, if there are no digits or one is invalid.
+fn append_digits(limbs: &mut Vec<u64>, digits: &str, radix: u32) -> Option<()> {
     if digits.is_empty() || !digits.chars().all(|c| c.is_digit(radix)) {
         return None;
     }
@@ -183,8 +183,8 @@ fn decimal(limbs: &[u64]) -> String {
     format!("{highest}{lower}")
 }
 
-/// Parses a floating-point number, also in base 60, with `_` between digits, or `.inf` and `.nan`,
-/// as PyYAML does; `None` for any other text.
+/// Parses a floating-point number, also in base 60, with `_` anywhere, or `.inf` and `.nan`, as
+/// PyYAML does; `None` for any other text.
 fn float(text: &str) -> Option<f64> {
     let plain = text.replace('_', "").to_ascii_lowercase();
     let (sign, digits) = match plain.strip_prefix('-') {
@@ -205,8 +205,8 @@ fn float(text: &str) -> Option<f64> {
     }
 }
 
-/// Returns a float as Python prints it, for numbers of ordinary size; `nan`, `inf` and `-inf` for
-/// the others.
+/// Returns a float as text. A finite one is printed as Rust's `{:?}` does, which is as Python does
+/// for numbers of ordinary size. The others are `nan`, `inf` and `-inf`.
 pub(super) fn float_text(number: f64) -> String {
     if number.is_nan() {
         "nan".to_owned()

@@ -120,7 +120,7 @@ pub fn tenant(name: &str, made: &Made, edits: [SourceFile; 2]) -> Figures {
         .files
         .iter()
         .map(|file| if file.source.project == project { &edit } else { file })
-        .map(|file| (file, fragment::content([fragment::hash(file).as_str()])))
+        .map(|file| (file, fragment::content_hash([fragment::hash(file).as_str()])))
         .collect();
     let rebuild_from = |layout: &Layout| {
         let of = |(file, content): &(&SourceFile, String)| {
