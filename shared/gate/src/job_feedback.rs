@@ -25,12 +25,12 @@ pub struct JobFeedback {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<LineNote>,
     /// The number of warnings and notes that were dropped for lack of space.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: u32,
 }
 
 /// Returns whether a count is zero, so that it is not stored.
-fn is_none(count: &u32) -> bool {
+fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
