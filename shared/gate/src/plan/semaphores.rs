@@ -47,7 +47,7 @@ pub(super) enum Permit {
 pub(super) struct WaitingJob {
     key: SemaphoreKey,
     since: Timestamp,
-    hands: NodesHeld,
+    nodes_held: NodesHeld,
 }
 
 impl Planner<'_> {
@@ -58,10 +58,10 @@ impl Planner<'_> {
     pub(super) fn acquire(&mut self, item: &Item, at: usize, build: &BuildId) -> Permit {
         let wanted = self.semaphores_of(item, at);
         let since = item.jobs[at].semaphores_requested_at.unwrap_or(self.now);
-        let hands = hands_of(&item.jobs[at]);
+        let nodes_held = nodes_held(&item.jobs[at]);
         if let Some(key) = self.blocking_semaphore(item, at, build) {
             for (wanted, _) in &wanted {
-                self.add_waiting_job(wanted, since, hands);
+                self.add_waiting_job(wanted, since, nodes_held);
             }
             return Permit::WaitsFor(key);
         }
@@ -114,7 +114,7 @@ impl Planner<'_> {
     /// for a job of an item with a paused build.
     fn blocking_semaphore(&self, item: &Item, at: usize, build: &BuildId) -> Option<SemaphoreKey> {
         let since = item.jobs[at].semaphores_requested_at.unwrap_or(self.now);
-        let kept_for: &[NodesHeld] = match hands_of(&item.jobs[at]) {
+        let kept_for: &[NodesHeld] = match nodes_held(&item.jobs[at]) {
             NodesHeld::With => &[NodesHeld::With],
             NodesHeld::Without => &[NodesHeld::Without, NodesHeld::With],
         };
@@ -177,15 +177,15 @@ impl Planner<'_> {
 
     /// Returns how many places are reserved for others before a job that asked at `since`: one for
     /// each queue before it in line, and one for each earlier job of this queue. Counts only those
-    /// that wait in a state listed in `hands`.
+    /// that wait in a state listed in `states`.
     fn places_reserved(
         &self,
         semaphore: &Semaphore,
         since: Timestamp,
-        hands: &[NodesHeld],
+        states: &[NodesHeld],
     ) -> usize {
         let asked = |waiter: &SemaphoreWaiter| {
-            hands.iter().filter_map(|hands| waiter.waiting_since(*hands)).min()
+            states.iter().filter_map(|state| waiter.waiting_since(*state)).min()
         };
         let others = semaphore
             .waiting
@@ -193,7 +193,7 @@ impl Planner<'_> {
             .filter(|waiter| self.is_ahead_in_line(waiter, asked(waiter), since));
         let of_queue =
             self.waiting_jobs.iter().filter(|one| one.key == semaphore.key && one.since <= since);
-        others.count() + of_queue.filter(|one| hands.contains(&one.hands)).count()
+        others.count() + of_queue.filter(|one| states.contains(&one.nodes_held)).count()
     }
 
     /// Returns whether another queue, a job of which asked at `asked`, comes before a job of this
@@ -337,10 +337,10 @@ impl Planner<'_> {
     }
 
     /// Records that a job of this queue waits for a semaphore since `since`, so that the queue
-    /// stands in line and later jobs of it come after. `hands` says whether the job has its nodes.
-    fn add_waiting_job(&mut self, key: &SemaphoreKey, since: Timestamp, hands: NodesHeld) {
-        self.semaphore_waits.entry(key.clone()).or_default().add(hands, since);
-        self.waiting_jobs.push(WaitingJob { key: key.clone(), since, hands });
+    /// stands in line and later jobs of it come after. `nodes_held` says whether the job has its nodes.
+    fn add_waiting_job(&mut self, key: &SemaphoreKey, since: Timestamp, nodes_held: NodesHeld) {
+        self.semaphore_waits.entry(key.clone()).or_default().add(nodes_held, since);
+        self.waiting_jobs.push(WaitingJob { key: key.clone(), since, nodes_held });
         let semaphore = self.semaphore(key);
         self.semaphores.entry(key.clone()).or_insert(semaphore);
     }
@@ -368,6 +368,6 @@ impl Planner<'_> {
 
 /// Returns whether a job has its nodes when it acquires its semaphores, by the order in which it
 /// takes them.
-fn hands_of(job: &Job) -> NodesHeld {
+fn nodes_held(job: &Job) -> NodesHeld {
     if job.takes_nodes_first() { NodesHeld::With } else { NodesHeld::Without }
 }
