@@ -147,7 +147,7 @@ impl Gate {
                     // The next plan starts from the committed cell; the other records are still
                     // valid.
                     loaded.queue = queue::LoadedQueue { head_record: Some(head), ..carried.after };
-                    loaded.branch_locks.extend(carried.turns);
+                    loaded.branch_locks.extend(carried.branch_locks);
                     if !carried.more {
                         return self.finish(queue, loaded, has_consumed).await;
                     }

@@ -32,7 +32,7 @@ pub struct PreparedCommit {
     /// The cell after the commit, without the head's record.
     pub after: queue::LoadedQueue,
     /// The branch locks that the commit writes, in their new state.
-    pub(crate) turns: BranchLocks,
+    pub(crate) branch_locks: BranchLocks,
     /// Whether another plan may find more to do without new input.
     pub more: bool,
 }
@@ -84,7 +84,7 @@ struct Preparation<'a> {
     /// The cell after the actions so far.
     after: queue::LoadedQueue,
     /// The branch locks written so far, in their new state.
-    turns: BranchLocks,
+    branch_locks: BranchLocks,
     writes: Vec<Write>,
     wakeups: Vec<Wakeup>,
 }
@@ -118,7 +118,7 @@ impl<'a> Preparation<'a> {
             post_review: pipeline.is_some_and(|pipeline| pipeline.post_review),
             landings: Vec::new(),
             after,
-            turns: BranchLocks::new(),
+            branch_locks: BranchLocks::new(),
             writes: Vec::new(),
             wakeups: Vec::new(),
         }
@@ -326,7 +326,7 @@ impl<'a> Preparation<'a> {
         self.writes.extend(known.and_then(|known| known.takeover_condition(&lock)));
         let write = branch_lock::put(known.map(|known| &known.record), &lock, self.now)?;
         if let Write::Put { record, .. } = &write {
-            self.turns.insert(lock.branch.clone(), LoadedLock::new(record.clone(), lock));
+            self.branch_locks.insert(lock.branch.clone(), LoadedLock::new(record.clone(), lock));
         }
         self.writes.push(write);
         Ok(())
@@ -358,7 +358,7 @@ impl<'a> Preparation<'a> {
             due: due(key, due_at),
         };
         let more = due_at.is_some_and(|due| due <= self.now);
-        Ok(PreparedCommit { commit, after: self.after, turns: self.turns, more })
+        Ok(PreparedCommit { commit, after: self.after, branch_locks: self.branch_locks, more })
     }
 }
 
