@@ -349,7 +349,7 @@ impl<'a> Preparation<'a> {
         let count = |queue: &queue::LoadedQueue| if is_limited { changes(queue) } else { 0 };
         let is_count_new = count(before) != count(&self.after);
         if is_listed != was_listed || is_count_new || (before.head.is_none() && is_listed) {
-            self.writes.push(list(key, is_listed, count(&self.after))?);
+            self.writes.push(queue_list_write(key, is_listed, count(&self.after))?);
         }
         let commit = CellCommit {
             head: record,
@@ -515,7 +515,7 @@ fn changes(queue: &queue::LoadedQueue) -> u32 {
 
 /// Returns the unconditional write that lists a queue in the tenant's list of queues with its
 /// number of changes, or, unless it is `listed`, removes it from there.
-fn list(key: &QueueKey, listed: bool, changes: u32) -> Result<Write, PortError> {
+fn queue_list_write(key: &QueueKey, listed: bool, changes: u32) -> Result<Write, PortError> {
     if listed {
         return tenant::put_queue(key, changes);
     }
