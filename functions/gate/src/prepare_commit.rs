@@ -160,7 +160,7 @@ impl<'a> Preparation<'a> {
                 self.wakeups.push(wakeup);
             }
             QueueAction::SendMessage { queue, message } => {
-                self.writes.push(forward(&queue, &message)?);
+                self.writes.push(message_write(&queue, &message)?);
                 self.wakeups.push(Wakeup::Queue { queue });
             }
             QueueAction::SetHostQueue { change, host } => {
@@ -365,7 +365,7 @@ impl<'a> Preparation<'a> {
 /// Returns the write of a message to another queue's inbox, on condition that it does not exist
 /// yet. A repeated move request has the same id and content, so it may overwrite the first one,
 /// which a halted queue has not consumed.
-fn forward(queue: &QueueKey, message: &InboxMessage) -> Result<Write, PortError> {
+fn message_write(queue: &QueueKey, message: &InboxMessage) -> Result<Write, PortError> {
     let write = queue::put_message(queue, message)?;
     Ok(if matches!(message.kind, InboxMessageKind::MoveToHost { .. }) {
         unconditional(write)
@@ -563,7 +563,7 @@ mod tests {
                 in_progress: false,
                 kind,
             };
-            let Write::Put { expect, .. } = forward(&queue, &message).unwrap() else {
+            let Write::Put { expect, .. } = message_write(&queue, &message).unwrap() else {
                 unreachable!()
             };
             expect
