@@ -122,7 +122,7 @@ impl Gate {
                 return self.finish(queue, loaded, has_consumed).await;
             }
             has_consumed |= plan.actions.iter().any(consumes_message);
-            let moves_others = plan.actions.iter().any(moves_others);
+            let changes_other_cells = plan.actions.iter().any(changes_other_cells);
             let progress = progress_lines(queue, &loaded, &plan);
             let counted = failures.as_ref().and_then(|(record, _)| record.as_ref());
             let now = self.ports.clock.now();
@@ -151,7 +151,7 @@ impl Gate {
                     if !carried.more {
                         return self.finish(queue, loaded, has_consumed).await;
                     }
-                    if moves_others {
+                    if changes_other_cells {
                         loaded = reader.whole(Some(loaded.into_cached())).await?;
                         self.resend_wakeups(&mut loaded, Reception::First).await?;
                     }
@@ -412,7 +412,7 @@ fn consumes_message(action: &QueueAction) -> bool {
 
 /// Returns whether an action concerns records of other cells that the next plan reads: the tenant's
 /// layout, a semaphore, a change's own queue, or a queue that may release a change by then.
-fn moves_others(action: &QueueAction) -> bool {
+fn changes_other_cells(action: &QueueAction) -> bool {
     match action {
         QueueAction::RequestLayout
         | QueueAction::WakeTenant
