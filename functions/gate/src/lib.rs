@@ -259,7 +259,7 @@ impl Gate {
                 .iter()
                 .map(|(key, (_, known))| (key.clone(), known.clone()))
                 .collect(),
-            absent_queues: loaded.blocked_queues.clone(),
+            blocked_queues: loaded.blocked_queues.clone(),
             idle_holders: loaded.idle_holders.clone(),
             branch_locks: loaded
                 .branch_locks

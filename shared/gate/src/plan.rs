@@ -100,7 +100,7 @@ pub struct QueueSnapshot<'a> {
     /// Queues other than this one that wait for a semaphore and cannot take it now: they have no
     /// head, are empty or are halted. Only the first eight waiting queues of each semaphore are
     /// examined, so a later one is never listed.
-    pub absent_queues: BTreeSet<QueueKey>,
+    pub blocked_queues: BTreeSet<QueueKey>,
     /// Builds that hold a semaphore for which a build of this queue waits that has its nodes and
     /// was not sent yet. The time is that from which the holder counts as idle. A build that no
     /// executor has claimed counts from 600 seconds after it took the semaphore, which may lie in

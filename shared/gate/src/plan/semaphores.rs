@@ -210,7 +210,7 @@ impl Planner<'_> {
         let is_first = asked.is_some_and(|asked| {
             SemaphoreWaiter::new(&other, waiter.priority, asked).service_order() < own
         });
-        is_first && other != self.head.key && !self.snapshot.absent_queues.contains(&other)
+        is_first && other != self.head.key && !self.snapshot.blocked_queues.contains(&other)
     }
 
     /// Returns the numeric precedence of the queue's pipeline, lower for more urgent ones; 200 if
@@ -277,7 +277,7 @@ impl Planner<'_> {
                     .iter()
                     .map(SemaphoreWaiter::key)
                     .filter(|other| *other != queue);
-                let gone = &self.snapshot.absent_queues;
+                let gone = &self.snapshot.blocked_queues;
                 let next = others.filter(|other| !gone.contains(other)).take(places);
                 self.ledger.extend(next.map(QueueAction::WakeQueue));
             }
@@ -325,7 +325,7 @@ impl Planner<'_> {
             None => {}
         }
         if asked.is_some() {
-            semaphore.waiting.retain(|waiter| !self.snapshot.absent_queues.contains(&waiter.key()));
+            semaphore.waiting.retain(|waiter| !self.snapshot.blocked_queues.contains(&waiter.key()));
         }
         semaphore.waiting.sort_by_cached_key(SemaphoreWaiter::service_order);
     }
