@@ -74,7 +74,7 @@ impl Planner<'_> {
             if self.items.get(&slot.id).is_none_or(|item| item.generation != slot.generation) {
                 continue;
             }
-            let has_results = self.has_new_results(&slot.id);
+            let has_results = self.has_results(&slot.id);
             if !has_results && !self.should_fail_fast(&slot.id) {
                 continue;
             }
@@ -94,7 +94,7 @@ impl Planner<'_> {
 
     /// Returns whether a merge outcome of an item, or an observed state of one of its builds that
     /// are under way, was read. It need not be new.
-    fn has_new_results(&self, id: &ItemId) -> bool {
+    fn has_results(&self, id: &ItemId) -> bool {
         let builds = self.items.get(id).map(|item| &item.jobs).into_iter().flatten();
         let mut builds =
             builds.filter(|job| job.is_under_way()).filter_map(|job| job.build.as_ref());
