@@ -142,9 +142,9 @@ impl Planner<'_> {
 
     /// Records in an item that its landing, which did not succeed, had asked the forge to merge if
     /// `tried`: the merge may still show later. Never clears that. The item is written in any case.
-    pub(super) fn note_tried(&mut self, id: &ItemId, tried: bool) {
+    pub(super) fn record_merge_attempted(&mut self, id: &ItemId, attempted: bool) {
         if let Some(item) = self.item_mut(id) {
-            item.merge_attempted |= tried;
+            item.merge_attempted |= attempted;
         }
     }
 

@@ -353,7 +353,7 @@ impl Planner<'_> {
         let why = format!("{branch} is at {tip}, not at the tested commit: testing again");
         self.note(&slot.id, why);
         self.restart_entry(position);
-        self.note_tried(&slot.id, landing.merge_attempted);
+        self.record_merge_attempted(&slot.id, landing.merge_attempted);
         if is_overtaken {
             self.note_overtaken(&entry);
         }
