@@ -100,7 +100,7 @@ impl Planner<'_> {
         at_once: usize,
         change: &ChangeRef,
         by: &PipelineName,
-        from: &str,
+        cause: &str,
         event_id: &str,
     ) {
         // Skip duplicates, and the pipeline that was entered itself.
@@ -118,7 +118,7 @@ impl Planner<'_> {
             let more = left.map(|at| pipelines[at].clone()).collect();
             let kind =
                 InboxMessageKind::Superseded { change: change.clone(), by: by.clone(), more };
-            let id = InboxMessageId::derive(&[from, &queue.to_string()]);
+            let id = InboxMessageId::derive(&[cause, &queue.to_string()]);
             self.forward_new(queue, id, 0, event_id, kind);
         }
     }
