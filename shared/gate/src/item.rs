@@ -361,7 +361,7 @@ impl Job {
 
 impl Item {
     /// Creates the item of a newly admitted candidate.
-    pub fn admitted(slot: &Slot, candidate: Candidate, event_id: &str, now: Timestamp) -> Self {
+    pub fn admitted(slot: &Slot, candidate: Candidate, event_id: &str, admitted_at: Timestamp) -> Self {
         Self {
             id: slot.id.clone(),
             generation: slot.generation,
@@ -370,7 +370,7 @@ impl Item {
             tested_tree: None,
             candidate,
             event_id: event_id.to_owned(),
-            admitted_at: now,
+            admitted_at,
             merge_status: MergeStatus::NotRequested,
             jobs: Vec::new(),
             start_reported: false,
