@@ -26,20 +26,20 @@ pub(crate) struct LoadedLock {
     pub(crate) seen: BranchLockView,
     /// The key and revision of the landing of another queue that holds the lock, unless it has
     /// ended. It must not have changed by the time of a takeover. `None` where there is none.
-    pub(crate) unstarted_landing: Option<(Key, u64)>,
+    pub(crate) open_landing: Option<(Key, u64)>,
 }
 
 impl LoadedLock {
     /// Creates a loaded lock that may not be taken over.
     pub(crate) fn new(record: Record, lock: BranchLock) -> Self {
-        Self { record, seen: BranchLockView { lock, is_abandoned: false }, unstarted_landing: None }
+        Self { record, seen: BranchLockView { lock, is_abandoned: false }, open_landing: None }
     }
 
     /// Returns the check that the previous holder's landing has not changed since it was read;
     /// `None` where `wanted` keeps the holder or there is no such landing.
     pub(crate) fn takeover_condition(&self, wanted: &BranchLock) -> Option<Write> {
         let (key, revision) =
-            self.unstarted_landing.clone().filter(|_| wanted.holder != self.seen.lock.holder)?;
+            self.open_landing.clone().filter(|_| wanted.holder != self.seen.lock.holder)?;
         Some(Write::Check { key, expect: Expect::Revision(revision) })
     }
 }
@@ -94,7 +94,7 @@ pub(crate) async fn find_abandoned(
     }
     let found = get_all(ports, &keys.into_iter().collect::<Vec<_>>()).await?;
     let now = ports.clock.now();
-    for LoadedLock { seen, unstarted_landing, .. } in locks.values_mut() {
+    for LoadedLock { seen, open_landing, .. } in locks.values_mut() {
         let Some(holder) = seen.lock.holder.as_ref().filter(others) else { continue };
         let item = match found.get(&queue::head_key(&holder.queue)).map(decode_or_log::<StoredHead>)
         {
@@ -109,7 +109,7 @@ pub(crate) async fn find_abandoned(
             Some(None) => false,
             Some(Some(landing)) => {
                 let is_open = !matches!(landing.state, LandingState::Ended { .. });
-                *unstarted_landing =
+                *open_landing =
                     record.filter(|_| is_open).map(|record| (record.key.clone(), record.revision));
                 holder.is_abandoned(Some(&landing), item, now)
             }
