@@ -94,12 +94,12 @@ impl Gate {
     pub async fn drain(
         &self,
         queue: &QueueKey,
-        part: DrainScope,
+        scope: DrainScope,
         reception: Reception,
     ) -> Result<(), ReconcileError> {
         let reader =
             Reader { ports: &self.ports, layouts: &self.layouts, key: queue, name: &self.name };
-        let mut loaded = match (self.take_cached(queue), part) {
+        let mut loaded = match (self.take_cached(queue), scope) {
             (Some(cached), DrainScope::Answers) => reader.answers(cached).await?,
             (cached, _) => reader.whole(cached).await?,
         };
