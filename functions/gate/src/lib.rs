@@ -110,7 +110,7 @@ impl Gate {
                 tracing::error!(%queue, "the queue is halted; check it, then run `sluice queue resume`");
                 return Ok(());
             }
-            let changes = self.changes(queue, &loaded).await?;
+            let changes = self.changes_limit(queue, &loaded).await?;
             let failures = self.failures(queue, &loaded.live).await?;
             let health = failures.as_ref().map(|(_, health)| health.clone());
             let Some(plan) = self.plan(queue, &loaded, changes, health) else { return Ok(()) };
@@ -180,7 +180,7 @@ impl Gate {
 
     /// Returns the limit on the pipeline's changes; `None` without a limit. The number in its other
     /// queues is counted only where the inbox has an enqueue request, and is 0 otherwise.
-    async fn changes(
+    async fn changes_limit(
         &self,
         queue: &QueueKey,
         loaded: &QueueContext,
