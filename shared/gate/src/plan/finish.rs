@@ -267,7 +267,8 @@ impl Planner<'_> {
     }
 
     /// Removes the entry at `position`, reports the results of its members as `how` says, and
-    /// stores their buildsets. Stops no builds. The caller has reserved room for that.
+    /// stores their buildsets. The caller has stopped the builds, which are not stopped here, and
+    /// has reserved room.
     pub(super) fn remove_entry(&mut self, position: usize, how: impl Fn(&Slot) -> Departure) {
         for slot in self.head.entries.remove(position).members {
             let departure = how(&slot);
@@ -316,10 +317,10 @@ impl Planner<'_> {
         }
     }
 
-    /// Resizes the window by an item's result, as Zuul does: SUCCESS grows it; FAILURE,
-    /// MERGE_CONFLICT, CONFIG_ERROR and NO_JOBS shrink it; MERGE_FAILURE and DEQUEUED leave it
-    /// unchanged. Does nothing if the pipeline's window is unlimited or the live layout has no such
-    /// pipeline.
+    /// Resizes the window by a result in Zuul's words, as Zuul does: SUCCESS grows it; FAILURE,
+    /// MERGE_CONFLICT, CONFIG_ERROR and NO_JOBS shrink it; any other leaves it unchanged. Does
+    /// nothing if the pipeline's window is unlimited or the live layout has no such pipeline.
+    /// Called once for an entry, not for each member.
     pub(super) fn resize_window(&mut self, result: &str) {
         let Some(pipeline) = self.snapshot.pipeline.filter(|pipeline| pipeline.window.is_limited())
         else {

@@ -40,10 +40,11 @@ impl Planner<'_> {
             + self.snapshot.pipeline.map_or(0, |pipeline| pipeline.supersedes.len().min(at_once))
     }
 
-    /// Sends the supersession of an enqueued change to the pipelines that this one supersedes, at
-    /// most [`SUPERSEDES_MAX`]: they dequeue the same revision. One plan notifies only some of
-    /// them, fewer if many changes are enqueued `together`; the last one notifies the next. The
-    /// caller has reserved room.
+    /// Sends the supersession of the change of `item`, which is being enqueued, to the pipelines
+    /// that this one supersedes, at most [`SUPERSEDES_MAX`]: they dequeue the same revision. One
+    /// plan notifies only some of them, fewer if many changes are enqueued `together`; the last one
+    /// notifies the next. Does nothing if the live layout has no such pipeline. The caller has
+    /// reserved room.
     pub(super) fn send_supersessions(
         &mut self,
         item: &ItemId,
@@ -91,9 +92,10 @@ impl Planner<'_> {
     }
 
     /// Notifies at most `at_once` pipelines that a change entered the pipeline `by`, which
-    /// supersedes them. The last one gets the rest of the list. Skips duplicates, `by` itself,
-    /// pipelines that the live layout does not have, and this queue. `from` is the id of the item
-    /// or message that causes this, from which the messages' ids are derived.
+    /// supersedes them; if there are more, the last one notified gets the rest of the list. Skips
+    /// repeated pipelines, `by` itself, and those without another queue for the change. `cause` is
+    /// the id of the item or inbox message that leads to this, from which the ids of the messages
+    /// are derived. The caller has made sure that `at_once` records fit.
     fn forward_supersession(
         &mut self,
         pipelines: &[PipelineName],
