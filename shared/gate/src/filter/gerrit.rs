@@ -12,7 +12,8 @@ use sluice_model::gerrit::{CastVote, GerritEvent, Vote};
 const REF_UPDATED: &str = "ref-updated";
 
 /// Returns whether a trigger matches an event. `facts` are those of the event's change; without
-/// them, its branch is not checked, and a trigger with `require` or `reject` does not match.
+/// them, its branch is not checked, and a trigger with `require` or `reject` does not match. For a
+/// push `facts` are ignored, and only a trigger without conditions on changes matches.
 pub(super) fn takes(
     trigger: &GerritTrigger,
     event: &ForgeEvent,
@@ -158,7 +159,7 @@ fn fits_no_change(trigger: &GerritTrigger) -> bool {
 }
 
 /// Returns whether the event has, for every label that a trigger names, a vote with one of the
-/// named values that `counts` accepts.
+/// named values that `counts` accepts; `true` if no label is named.
 fn cast(wanted: &[Approval], votes: &[CastVote], counts: impl Fn(&CastVote) -> bool) -> bool {
     let mut labels = wanted.iter().flat_map(|approval| &approval.labels);
     labels.all(|(label, values)| {

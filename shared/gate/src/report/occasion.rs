@@ -126,7 +126,9 @@ impl Occasion {
     }
 
     /// Returns the first lines of the report: the pipeline's message for the occasion, and `why`
-    /// where the message does not explain it.
+    /// where the message does not explain it; for [`Self::Unmergeable`] only `why`. Empty for a
+    /// superseded item. `why` is not used for an entry, a start, a success, a job's failure and a
+    /// change without jobs.
     pub(super) fn headline(
         self,
         messages: &Messages,
