@@ -35,8 +35,9 @@ impl LoadedLock {
         Self { record, seen: BranchLockView { lock, is_abandoned: false }, open_landing: None }
     }
 
-    /// Returns the check that the previous holder's landing has not changed since it was read;
-    /// `None` where `wanted` keeps the holder or there is no such landing.
+    /// Returns the check that the landing of another queue that held the lock has not changed since
+    /// it was read; `None` where `wanted` keeps the holder, or where that landing has ended, does
+    /// not exist or could not be read.
     pub(crate) fn takeover_condition(&self, wanted: &BranchLock) -> Option<Write> {
         let (key, revision) =
             self.open_landing.clone().filter(|_| wanted.holder != self.seen.lock.holder)?;
@@ -64,8 +65,8 @@ pub(crate) fn needed(queue: &queue::LoadedQueue) -> BTreeSet<BranchKey> {
     needed
 }
 
-/// Decodes a branch's record and inserts its lock, as not to be taken over. An unreadable record is
-/// an error, since the holder must not be guessed.
+/// Decodes a branch's record and inserts its lock, marked as not abandoned; [`find_abandoned`]
+/// decides that later. An unreadable record is an error, since the holder must not be guessed.
 pub(crate) fn insert(
     locks: &mut BranchLocks,
     queue: &QueueKey,
@@ -78,8 +79,9 @@ pub(crate) fn insert(
 }
 
 /// Determines which locks held by other queues are abandoned, and notes their landings that have
-/// not ended. The landings are read after the locks, so a missing landing has ended. A lock whose
-/// landing cannot be read is not abandoned.
+/// not ended. Must be called once all locks are read: a landing that is missing then has ended. A
+/// lock whose landing cannot be read is not abandoned. An item whose queue cannot be read counts as
+/// queued.
 pub(crate) async fn find_abandoned(
     ports: &Ports,
     queue: &QueueKey,

@@ -104,8 +104,9 @@ pub(crate) async fn load(
     Ok(own_queues)
 }
 
-/// Returns whether a queue may still host changes although its pipeline is no longer independent.
-/// Their own queues are updated when the changes leave.
+/// Returns whether a queue may still host changes although its pipeline is no longer independent:
+/// it has the name of a change's own queue, and that change is queued in it. The own queues of the
+/// others are updated when these leave.
 fn may_host(key: &QueueKey, loaded: &queue::LoadedQueue) -> bool {
     let mut slots = loaded.head.iter().flat_map(Head::slots);
     is_own_queue_name(&key.queue) && slots.any(|slot| own_queue(&slot.change.key) == key.queue)
@@ -164,8 +165,8 @@ fn put_head(
     Ok(Write::Put { record, expect })
 }
 
-/// Returns the move requests that this queue may have sent to own queues: the change, the message's
-/// id and its key.
+/// Returns the move requests that this queue may have sent to own queues for the enqueue messages
+/// in its inbox: the change, the request's id and its key. Whether a request exists is not checked.
 fn move_requests<'a>(
     key: &QueueKey,
     loaded: &'a queue::LoadedQueue,
@@ -185,8 +186,9 @@ fn move_requests<'a>(
     others.map(request).collect()
 }
 
-/// Returns the facts of a change in another queue than its own that hosts it. Empty where that
-/// queue cannot be read: the change cannot enter a third queue anyway.
+/// Returns the revisions of a change in the queue `queue`, which hosts it and is not its own, each
+/// with the time of its facts. Empty where that queue cannot be read: the change cannot enter a
+/// third queue anyway.
 async fn hosted_elsewhere(
     ports: &Ports,
     queue: &QueueKey,
@@ -202,8 +204,9 @@ async fn hosted_elsewhere(
     Ok(slots)
 }
 
-/// Returns the changes in a queue; the inner error is the reason why they cannot be read. A
-/// concurrent write is detected at the commit, which checks the head's revision.
+/// Returns the changes in a queue; the inner error is the reason why they cannot be read. Items
+/// without a record are left out. A concurrent write is detected at the commit, which checks the
+/// head's revision.
 async fn items(
     ports: &Ports,
     queue: &QueueKey,

@@ -87,10 +87,11 @@ impl Gate {
         }
     }
 
-    /// Plans and commits for one queue until nothing is left to do. Stops where the queue is halted
-    /// because a record could not be read. After a bounded number of plans, sends a wakeup that
-    /// continues. For a redelivery (`reception`), first sends the wakeups that an earlier run may
-    /// have failed to send. May be repeated: a second run plans from the first one's result.
+    /// Plans and commits for one queue until nothing is left to do. `scope` says what is read
+    /// first. Stops where the queue is halted because a record could not be read. After a bounded
+    /// number of plans, sends a wakeup that continues. For a redelivery (`reception`), first sends
+    /// the wakeups that an earlier run may have failed to send. May be repeated: a second run plans
+    /// from the first one's result.
     pub async fn drain(
         &self,
         queue: &QueueKey,
@@ -162,8 +163,8 @@ impl Gate {
         Ok(cell::send(&self.ports, &[Wakeup::Queue { queue: queue.clone() }]).await?)
     }
 
-    /// Caches a queue without further plans. Wakes it where messages were consumed and its inbox
-    /// has more than were read.
+    /// Ends a reconcile: caches the queue. Wakes the queue where messages were consumed
+    /// (`has_consumed`) and its inbox has more than were read.
     async fn finish(
         &self,
         queue: &QueueKey,
@@ -178,8 +179,9 @@ impl Gate {
         }
     }
 
-    /// Returns the limit on the pipeline's changes; `None` without a limit. The number in its other
-    /// queues is counted only where the inbox has an enqueue request, and is 0 otherwise.
+    /// Returns the limit on the pipeline's changes; `None` without a limit. The number of changes
+    /// in its other queues is counted only where the inbox has an enqueue request, and is 0
+    /// otherwise.
     async fn changes_limit(
         &self,
         queue: &QueueKey,
@@ -198,9 +200,9 @@ impl Gate {
     }
 
     /// Reads the failure count of a pipeline with `disable-after-consecutive-failures`, as it
-    /// applies under the live layout, with its record, if any; `None` for other pipelines. Other
-    /// queues change it, so it is read before each plan. An unreadable count is replaced and never
-    /// stops a queue.
+    /// applies under the live layout; `None` for other pipelines. The record beside it is `None`
+    /// where none is stored yet. Other queues change it, so it is read before each plan. An
+    /// unreadable count starts at 0 and is replaced with the next count; it never stops a queue.
     async fn failures(
         &self,
         queue: &QueueKey,
@@ -345,7 +347,8 @@ impl Gate {
         Ok(())
     }
 
-    /// Removes a queue's cell from the cache and returns it; `None` where it is not cached.
+    /// Removes a queue's cell from the cache and returns it; `None` where it is not cached. The
+    /// cell may be outdated: the caller compares it with the stored head.
     fn take_cached(&self, queue: &QueueKey) -> Option<CachedCell> {
         let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         let at = cached.iter().position(|(key, _)| key == queue)?;
@@ -410,8 +413,9 @@ fn consumes_message(action: &QueueAction) -> bool {
     matches!(action, QueueAction::DeleteMessage(_))
 }
 
-/// Returns whether an action concerns records of other cells that the next plan reads: the tenant's
-/// layout, a semaphore, a change's own queue, or a queue that may release a change by then.
+/// Returns whether an action changes something outside the cell that the next plan reads: the
+/// tenant's layout, a semaphore, a change's own queue, or a queue that may release a change by
+/// then. The caller then reads the whole cell again.
 fn changes_other_cells(action: &QueueAction) -> bool {
     match action {
         QueueAction::RequestLayout
@@ -479,6 +483,8 @@ fn provider_for(layout: &Layout, labels: &[LabelName]) -> Option<ProviderName> {
 
 #[async_trait]
 impl Reconciler for Gate {
+    /// Reconciles the queue of a wakeup: after an answer only the answers are read, otherwise the
+    /// whole queue. Any other wakeup is an error.
     async fn reconcile(&self, wakeup: &Wakeup, reception: Reception) -> Result<(), ReconcileError> {
         match wakeup {
             Wakeup::Queue { queue } => self.drain(queue, DrainScope::Whole, reception).await,

@@ -39,7 +39,8 @@ pub struct PreparedCommit {
 
 /// Returns the commit that executes a plan, without writing it. `failures` is the record of the
 /// pipeline's failure count as it was read; `None` if there is none. Fails, so that the queue is
-/// read and planned again, if the plan writes a record that was not read or the queue has no head.
+/// read and planned again, if the queue has no head or the plan changes a landing or another
+/// change's own queue that was not read.
 pub(crate) fn prepare_commit(
     key: &QueueKey,
     loaded: &QueueContext,
@@ -125,8 +126,8 @@ impl<'a> Preparation<'a> {
     }
 
     /// Adds the writes and wakeups of one action to the commit, and applies it to the cell after
-    /// it. Reminders of landings add nothing. Fails if the action changes a landing or an own queue
-    /// that was not read.
+    /// the commit. Reminders of landings add nothing. Fails if the action changes a landing or an
+    /// own queue that was not read, or an own queue that cannot be read.
     fn carry_out(&mut self, action: QueueAction) -> Result<(), ReconcileError> {
         let (key, now) = (self.key, self.now);
         match action {
@@ -191,7 +192,8 @@ impl<'a> Preparation<'a> {
         Ok(())
     }
 
-    /// Writes an item as the next version of its record, without a condition of its own.
+    /// Writes an item as the next version of its record, without a condition of its own: the head's
+    /// revision guards the whole cell.
     fn put_item(&mut self, item: Item) -> Result<(), PortError> {
         let before = self.loaded.queue.items.get(&item.id).map(|(record, _)| &**record);
         let record = queue::item_record(self.key, before, &item)?;
@@ -332,9 +334,10 @@ impl<'a> Preparation<'a> {
         Ok(())
     }
 
-    /// Returns the commit with this head, due at `due_at`, and with the queue's entry in the
-    /// tenant's list if it becomes empty or not, or its counted changes change. `more` is set if it
-    /// is due already. Of several writes of a record only the last is kept.
+    /// Returns the commit with this head, due at `due_at`; `None` for never. Must be called after
+    /// all actions were added. Also updates the queue's entry in the tenant's list if the queue
+    /// becomes empty or not, or its counted changes change. `more` is set if the commit is due
+    /// already. Of several writes of a record only the last is kept.
     fn finish(
         mut self,
         head: Head,
@@ -362,9 +365,9 @@ impl<'a> Preparation<'a> {
     }
 }
 
-/// Returns the write of a message to another queue's inbox, on condition that it does not exist
-/// yet. A repeated move request has the same id and content, so it may overwrite the first one,
-/// which a halted queue has not consumed.
+/// Returns the write of a message to another queue's inbox; the caller wakes that queue. The write
+/// fails if the message was added before. Only a request to move (`MoveToHost`) overwrites:
+/// repeated, it has the id and content of the first one, which a halted queue has not consumed.
 fn message_write(queue: &QueueKey, message: &InboxMessage) -> Result<Write, PortError> {
     let write = queue::put_message(queue, message)?;
     Ok(if matches!(message.kind, InboxMessageKind::MoveToHost { .. }) {
@@ -461,9 +464,10 @@ fn event_delivery(
     Ok((Write::Put { record, expect: Expect::Absent }, wakeup))
 }
 
-/// Returns the write that requests a new layout of the tenant, in the transaction that orders the
-/// landings, and that lists these landings with their later members. Nothing else is merged until
-/// their configuration is live. It is conditional on the tenant's head being unchanged.
+/// Returns the write that requests a new layout of the tenant, in the transaction that orders
+/// `landings`. It lists these landings, and those of their later members that change configuration.
+/// Nothing else is merged until their configuration is live. The write is conditional on the
+/// tenant's head being unchanged.
 fn want_layout(
     live: &LiveLayout,
     landings: &[Landing],
@@ -514,7 +518,8 @@ fn changes(queue: &queue::LoadedQueue) -> u32 {
 }
 
 /// Returns the unconditional write that lists a queue in the tenant's list of queues with its
-/// number of changes, or, unless it is `listed`, removes it from there.
+/// number of changes. If it is not `listed`, the write removes it from the list, and `changes` is
+/// ignored.
 fn queue_list_write(key: &QueueKey, listed: bool, changes: u32) -> Result<Write, PortError> {
     if listed {
         return tenant::put_queue(key, changes);
@@ -522,8 +527,8 @@ fn queue_list_write(key: &QueueKey, listed: bool, changes: u32) -> Result<Write,
     Ok(Write::Delete { key: tenant::queue_key(key), expect: Expect::Anything })
 }
 
-/// Returns the last write of each record, ordered by key: an item that enters and leaves in one
-/// plan is deleted.
+/// Returns the last write of each record, ordered by key, without the writes before it. For
+/// example, two items that share a build may both stop it.
 fn deduplicated(writes: Vec<Write>) -> Vec<Write> {
     let mut last = std::collections::BTreeMap::new();
     for write in writes {

@@ -131,8 +131,9 @@ pub(crate) async fn idle_holders(
 }
 
 /// Reads the runs of this queue's cancelled builds that still hold a semaphore and appends them to
-/// `running`. Returns the builds that were cancelled before an executor claimed them; no executor
-/// can claim them later. A build whose run cannot be read is returned, too.
+/// `running`, unless they are there already. Returns the builds that were cancelled before an
+/// executor claimed them; no executor can claim them later. A build whose run cannot be read is
+/// returned, too.
 pub(crate) async fn cancelled_holders(
     ports: &Ports,
     queue: &QueueKey,

@@ -364,7 +364,12 @@ impl Job {
 impl Item {
     /// Creates the item of a newly admitted candidate, with the id and generation of its slot and
     /// nothing requested yet. `event_id` is the event that enqueued it.
-    pub fn admitted(slot: &Slot, candidate: Candidate, event_id: &str, admitted_at: Timestamp) -> Self {
+    pub fn admitted(
+        slot: &Slot,
+        candidate: Candidate,
+        event_id: &str,
+        admitted_at: Timestamp,
+    ) -> Self {
         Self {
             id: slot.id.clone(),
             generation: slot.generation,

@@ -334,7 +334,9 @@ impl Planner<'_> {
             None => {}
         }
         if asked.is_some() {
-            semaphore.waiting.retain(|waiter| !self.snapshot.blocked_queues.contains(&waiter.key()));
+            semaphore
+                .waiting
+                .retain(|waiter| !self.snapshot.blocked_queues.contains(&waiter.key()));
         }
         semaphore.waiting.sort_by_cached_key(SemaphoreWaiter::service_order);
     }
