@@ -49,9 +49,10 @@ impl LoadedLock {
 /// seldom longer.
 const BRANCHES_MAX: usize = 50;
 
-/// Returns the branches of the changes in the window of a queue, at most [`BRANCHES_MAX`]; empty
-/// for a queue without a head. The caller asks only for a queue that merges. The locks are read
-/// together with the other answers, so that a landing needs no extra read.
+/// Returns the branches of the changes in the window of a queue, at most [`BRANCHES_MAX`] and
+/// without those of refs; empty for a queue without a head. The caller asks only for a queue that
+/// merges. The locks are read together with the other answers, so that a landing needs no extra
+/// read.
 pub(crate) fn needed(queue: &queue::LoadedQueue) -> BTreeSet<BranchKey> {
     let mut needed = BTreeSet::new();
     let Some(head) = &queue.head else { return needed };

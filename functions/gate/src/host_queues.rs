@@ -30,10 +30,11 @@ pub(crate) struct OwnQueue {
     pub(crate) residency: Residency,
 }
 
-/// Reads the own queues of the changes that a queue hosts and of the changes in its inbox, other
-/// than its own change. Reads nothing where there are none, where the queue itself is hosted
-/// elsewhere, and where it neither is independent nor may host changes. An own queue that cannot be
-/// read is logged and marked so in its residency, and is no error.
+/// Reads the own queues of the changes that a queue hosts and, in an independent pipeline, of the
+/// changes in its inbox, other than its own change. Reads nothing where there are none, where the
+/// queue itself is hosted elsewhere, and where it neither is independent nor may host changes.
+/// `pipeline` is the live one; it counts only for a queue without a head. An own queue that cannot
+/// be read is logged and marked so in its residency, and is no error.
 pub(crate) async fn load(
     ports: &Ports,
     key: &QueueKey,
@@ -114,7 +115,8 @@ fn may_host(key: &QueueKey, loaded: &queue::LoadedQueue) -> bool {
 
 /// Returns the writes that record a new host queue in the head of a change's own queue, and that
 /// add the own queue to the tenant's list of queues. Without `host` they release the change and
-/// remove the own queue from the list. Fails if the own queue was not read or cannot be read.
+/// remove the own queue from the list. `layout` is the number of the layout for a head that does
+/// not exist yet. Fails if the own queue was not read or cannot be read.
 pub(crate) fn writes(
     key: &QueueKey,
     own_queues: &OwnQueues,
@@ -147,7 +149,8 @@ pub(crate) fn writes(
     Ok([put_head(&own, known.record.as_ref(), &head, now)?, list])
 }
 
-/// Returns the write of another queue's head, on condition that it has not changed. Its outbox and
+/// Returns the write of another queue's head as the next revision of its record `known`, on
+/// condition that this has not changed; with `None`, that there is still no record. Its outbox and
 /// due time are unchanged. A head without a host queue expires.
 fn put_head(
     own: &QueueKey,

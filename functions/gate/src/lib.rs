@@ -429,7 +429,8 @@ fn changes_other_cells(action: &QueueAction) -> bool {
     }
 }
 
-/// Returns the Zuul events of a pipeline that start other pipelines of the tenant.
+/// Returns the Zuul events about changes of `pipeline` that some pipeline of the tenant triggers
+/// on, `pipeline` itself included.
 fn triggering_events(layout: &Layout, pipeline: &PipelineName) -> Vec<ZuulEvent> {
     let all = [ZuulEvent::ParentChangeEnqueued, ZuulEvent::ProjectChangeMerged];
     let starts = |what: &ZuulEvent| {
@@ -448,7 +449,8 @@ fn hold(events: &EventProcessing) -> TenantHold {
 }
 
 /// Returns the head as it was read, or a new one for the first message of a queue. `None` where
-/// there is neither.
+/// there is neither. If the layout has no such pipeline, a new head is independent and without a
+/// window.
 fn head(queue: &QueueKey, live: &LiveLayout, loaded: &queue::LoadedQueue) -> Option<Head> {
     if let Some(head) = &loaded.head {
         return Some(head.clone());

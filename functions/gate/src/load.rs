@@ -125,9 +125,10 @@ impl Reader<'_> {
     }
 
     /// Returns the recently read layout for an idle queue, or `None` where the layout has to be
-    /// read. New changes are only admitted and their states requested under it, and their messages
-    /// were routed by it or an older one. If a newer layout is live, the next reconcile requests
-    /// the states again, as after any new layout.
+    /// read: the queue is not idle, an operator holds the tenant's events, or the layout is too old
+    /// or older than the one that a message was routed by. New changes are only admitted and their
+    /// states requested under it. If a newer layout is live, the next reconcile requests the states
+    /// again, as after any new layout.
     fn recent_layout(&self, queue: &queue::LoadedQueue) -> Option<LiveLayout> {
         let is_idle = queue.items.is_empty()
             && queue

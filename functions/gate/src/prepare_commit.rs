@@ -91,7 +91,8 @@ struct Preparation<'a> {
 }
 
 impl<'a> Preparation<'a> {
-    /// Returns a commit without writes.
+    /// Returns a commit without writes. The caller sets `landings`, which a request for a layout
+    /// lists, before it adds the actions.
     fn new(
         key: &'a QueueKey,
         loaded: &'a QueueContext,
@@ -322,7 +323,8 @@ impl<'a> Preparation<'a> {
     }
 
     /// Writes a branch lock on condition that its record is unchanged since it was read, or that
-    /// there is still none. A takeover also requires that the landing of its holder is unchanged.
+    /// there is still none. A takeover also requires that the landing of its previous holder is
+    /// unchanged. Keeps the new state for the next plan.
     fn put_branch_lock(&mut self, lock: BranchLock) -> Result<(), PortError> {
         let known = self.loaded.branch_locks.get(&lock.branch);
         self.writes.extend(known.and_then(|known| known.takeover_condition(&lock)));

@@ -18,8 +18,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// Reads the artifacts that other changes provide to a queue's items. Reads only those of the
 /// dependencies of items with an open or just frozen job that requires any, without the
-/// dependencies in the item's own cycle. Empty in other than independent pipelines. A change
-/// without a record is left out; an unreadable record is an error.
+/// dependencies in the item's own cycle. `loaded` must hold the merge outcomes already. Empty in
+/// other than independent pipelines. A change without a record is left out; an unreadable record is
+/// an error.
 pub(crate) async fn load(
     ports: &Ports,
     key: &QueueKey,

@@ -264,7 +264,8 @@ pub fn describe_event(event: &ForgeEvent) -> String {
 }
 
 /// Describes, for each trigger of the pipeline for the event's connection, the first condition that
-/// the event does not meet. Where there is no such trigger, says so.
+/// the event does not meet. Where there is no such trigger, says so. The caller has checked that no
+/// trigger matches, whatever its sender may do.
 fn trigger_mismatches(pipeline: &Pipeline, event: &ForgeEvent, facts: &ChangeFacts) -> String {
     let own: Vec<&Trigger> =
         pipeline.triggers.iter().filter(|trigger| trigger.connection == event.connection).collect();

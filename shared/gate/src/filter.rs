@@ -141,7 +141,9 @@ pub fn may_start(
     start_denial(tenant, pipeline, event, by).is_none()
 }
 
-/// Returns why an event never starts a pipeline of a tenant; `None` where its triggers decide.
+/// Returns why an event never starts a pipeline of a tenant: it is the pipeline's own report, or
+/// Sluice caused it (`by`) and no trigger of the pipeline names such a status, check run or vote.
+/// `None` where the pipeline's triggers decide; that none matches is no denial.
 ///
 /// A pipeline's own report does not start it again, or it would run forever; a re-request by a user
 /// does. Other self-authored events start only pipelines whose triggers name them. Otherwise two
@@ -436,7 +438,8 @@ fn text_fits(patterns: &[Pattern], text: Option<&str>, fits: fn(&Pattern, &str) 
         || text.is_some_and(|text| patterns.iter().any(|pattern| fits(pattern, text)))
 }
 
-/// Returns whether a list contains a name or is empty. A missing name is in no other list.
+/// Returns whether a list contains a name or is empty. `request_changes` in the list also means
+/// `changes_requested`. A missing name is in no other list.
 fn named(names: &[String], name: Option<&str>) -> bool {
     // GitHub's API takes `request_changes` and returns `changes_requested`.
     names.is_empty()
@@ -557,8 +560,9 @@ const ADDRESS_HIDDEN: &str = " (the forge hides the email address of some review
 const CHECK_RUNS_HIDDEN: &str =
     " (the connection's token may not read check runs, so a check run of that name cannot match)";
 
-/// Returns the first condition of a reject filter that the change meets, or `None`. Where a
-/// rejected review or status may be among those that were not read, returns this as a reason.
+/// Returns, as a text for people, the first condition of a reject filter that the change meets, or
+/// `None`. One that is met is enough to reject the change. Where a rejected review or status may be
+/// among those that were not read, returns this as a reason.
 fn met(filter: &GitHubFilter, facts: &ChangeFacts, now: Timestamp) -> Option<String> {
     if filter.open.is_some_and(|open| open == (facts.status == ChangeStatus::Open)) {
         return Some("this open state".to_owned());

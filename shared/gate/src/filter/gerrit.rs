@@ -185,8 +185,8 @@ fn checker_fits(trigger: &GerritTrigger, event: &GerritEvent) -> bool {
         && trigger.scheme.as_deref().is_none_or(|wanted| scheme == Some(wanted))
 }
 
-/// Returns whether the change meets the trigger's own `require` and does not meet its `reject`.
-/// Without facts, only a trigger that has neither is met.
+/// Returns whether the change meets the trigger's own `require` and does not meet its `reject`, at
+/// the time when its facts were read. Without facts, only a trigger that has neither is met.
 fn meets_trigger_filters(trigger: &GerritTrigger, facts: Option<&ChangeFacts>) -> bool {
     let asks = |filter: &Option<FilterKind>| match filter {
         Some(FilterKind::Gerrit(gerrit)) => Some(gerrit.clone()),
@@ -198,7 +198,7 @@ fn meets_trigger_filters(trigger: &GerritTrigger, facts: Option<&ChangeFacts>) -
         && reject.is_none_or(|filter| met(&filter, facts, facts.seen_at).is_none())
 }
 
-/// Returns the first requirement that the change does not meet, or `None`.
+/// Returns, as a text for people, the first requirement that the change does not meet, or `None`.
 pub(super) fn unmet(filter: &GerritFilter, facts: &ChangeFacts, now: Timestamp) -> Option<String> {
     if let Some(open) = filter.open
         && open != (facts.status == ChangeStatus::Open)
@@ -228,7 +228,8 @@ pub(super) fn unmet(filter: &GerritFilter, facts: &ChangeFacts, now: Timestamp) 
     Some(described(missing))
 }
 
-/// Returns the first condition of a reject filter that the change meets, or `None`.
+/// Returns, as a text for people, the first condition of a reject filter that the change meets, or
+/// `None`. One that is met is enough to reject the change.
 pub(super) fn met(filter: &GerritFilter, facts: &ChangeFacts, now: Timestamp) -> Option<String> {
     if filter.open.is_some_and(|open| open == (facts.status == ChangeStatus::Open)) {
         return Some("this open state".to_owned());

@@ -464,7 +464,7 @@ fn sort_by_forge_time(inbox: &[InboxMessage], mut order: Vec<usize>) -> Vec<usiz
 }
 
 /// Returns how many records applying a message may write, without builds to stop, which are counted
-/// one by one.
+/// one by one. For an enqueue message it is an estimate, at most 80.
 fn records_needed(message: &InboxMessage) -> usize {
     match &message.kind {
         // Few candidates replace an older revision. A transaction has ten records more than plans

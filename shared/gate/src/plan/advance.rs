@@ -465,8 +465,8 @@ impl Planner<'_> {
 
 impl Planner<'_> {
     /// Returns whether a build without nodes was sent at least [`SENT_AGAIN_SECONDS`] ago and no
-    /// executor has claimed it, so that its message may be lost. A build with nodes is sent by its
-    /// provider, which repeats it.
+    /// executor has claimed it, so that its message may be lost. Always `false` for a build with
+    /// nodes, which its provider or [`Self::send_build`] sends again.
     fn is_message_lost(&self, job: &Job) -> bool {
         let JobStatus::Ordered { at } = job.status else { return false };
         let is_claimed = job
@@ -588,7 +588,7 @@ fn request_row(priority: u32, relative: usize, now: Timestamp, build: &BuildId) 
     format!("{priority:03}-{:04}-{:014}-{part}", relative.min(9_999), now.0)
 }
 
-/// Rounds a queue position as Zuul does: exact up to ten, tens up to a hundred, then hundreds.
+/// Rounds a queue position down as Zuul does: exact below ten, tens below a hundred, then hundreds.
 fn coarse_position(place: usize) -> usize {
     match place {
         0..10 => place,

@@ -245,8 +245,8 @@ impl Planner<'_> {
         })
     }
 
-    /// Returns how many records to reserve for enqueueing an entry, including what it replaces; at
-    /// most [`RECORDS_MAX`].
+    /// Returns how many records to reserve for enqueueing an entry, including what it replaces but
+    /// without the builds to stop; at most [`RECORDS_MAX`].
     fn records_to_enqueue(&self, members: &[&Candidate]) -> usize {
         let count = members.len();
         if count == 1 {

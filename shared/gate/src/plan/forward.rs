@@ -324,10 +324,10 @@ impl Planner<'_> {
         candidate
     }
 
-    /// Reports candidates that the configuration moved here and that are refused: they were queued,
-    /// so they get a dequeue report and a buildset with the reason. Skips those that are merged or
-    /// queued here in the same revision. For other candidates the log is enough; their sender has
-    /// reported what there is to report.
+    /// Reports those candidates that the configuration moved here, since they are refused for
+    /// `reason` although they were queued: each gets a dequeue report and a buildset. Skips those
+    /// that are merged or queued here in the same revision, and all other candidates: their sender
+    /// has reported what there is to report. Logs nothing. The caller has reserved room.
     pub(super) fn report_refused_moves(
         &mut self,
         message: &InboxMessage,

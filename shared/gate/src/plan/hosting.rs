@@ -84,8 +84,8 @@ fn is_newer(
         && other_as_of < one_as_of
 }
 
-/// Returns the message that asks a change's own queue to release it to the queue `to`. Its id is
-/// the same for each repetition by one enqueue message.
+/// Returns the message that asks a change's own queue to release it to the queue `to`; sends
+/// nothing. Its id is the same for each repetition by one enqueue message.
 pub fn release_request(
     message: &InboxMessage,
     candidate: &Candidate,
