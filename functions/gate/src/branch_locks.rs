@@ -26,20 +26,21 @@ pub(crate) struct LoadedLock {
     pub(crate) seen: BranchLockView,
     /// The key and revision of the landing of another queue that holds the lock, unless it has
     /// ended. It must not have changed by the time of a takeover. `None` where there is none.
-    pub(crate) unstarted_landing: Option<(Key, u64)>,
+    pub(crate) open_landing: Option<(Key, u64)>,
 }
 
 impl LoadedLock {
     /// Creates a loaded lock that may not be taken over.
     pub(crate) fn new(record: Record, lock: BranchLock) -> Self {
-        Self { record, seen: BranchLockView { lock, is_abandoned: false }, unstarted_landing: None }
+        Self { record, seen: BranchLockView { lock, is_abandoned: false }, open_landing: None }
     }
 
-    /// Returns the check that the previous holder's landing has not changed since it was read;
-    /// `None` where `wanted` keeps the holder or there is no such landing.
+    /// Returns the check that the landing of another queue that held the lock has not changed since
+    /// it was read; `None` where `wanted` keeps the holder, or where that landing has ended, does
+    /// not exist or could not be read.
     pub(crate) fn takeover_condition(&self, wanted: &BranchLock) -> Option<Write> {
         let (key, revision) =
-            self.unstarted_landing.clone().filter(|_| wanted.holder != self.seen.lock.holder)?;
+            self.open_landing.clone().filter(|_| wanted.holder != self.seen.lock.holder)?;
         Some(Write::Check { key, expect: Expect::Revision(revision) })
     }
 }
@@ -48,9 +49,10 @@ impl LoadedLock {
 /// seldom longer.
 const BRANCHES_MAX: usize = 50;
 
-/// Returns the branches of the changes in the window of a queue, at most [`BRANCHES_MAX`]; empty
-/// for a queue without a head. The caller asks only for a queue that merges. The locks are read
-/// together with the other answers, so that a landing needs no extra read.
+/// Returns the branches of the changes in the window of a queue, at most [`BRANCHES_MAX`] and
+/// without those of refs; empty for a queue without a head. The caller asks only for a queue that
+/// merges. The locks are read together with the other answers, so that a landing needs no extra
+/// read.
 pub(crate) fn needed(queue: &queue::LoadedQueue) -> BTreeSet<BranchKey> {
     let mut needed = BTreeSet::new();
     let Some(head) = &queue.head else { return needed };
@@ -64,8 +66,8 @@ pub(crate) fn needed(queue: &queue::LoadedQueue) -> BTreeSet<BranchKey> {
     needed
 }
 
-/// Decodes a branch's record and inserts its lock, as not to be taken over. An unreadable record is
-/// an error, since the holder must not be guessed.
+/// Decodes a branch's record and inserts its lock, marked as not abandoned; [`find_abandoned`]
+/// decides that later. An unreadable record is an error, since the holder must not be guessed.
 pub(crate) fn insert(
     locks: &mut BranchLocks,
     queue: &QueueKey,
@@ -78,8 +80,9 @@ pub(crate) fn insert(
 }
 
 /// Determines which locks held by other queues are abandoned, and notes their landings that have
-/// not ended. The landings are read after the locks, so a missing landing has ended. A lock whose
-/// landing cannot be read is not abandoned.
+/// not ended. Must be called once all locks are read: a landing that is missing then has ended. A
+/// lock whose landing cannot be read is not abandoned. An item whose queue cannot be read counts as
+/// queued.
 pub(crate) async fn find_abandoned(
     ports: &Ports,
     queue: &QueueKey,
@@ -94,7 +97,7 @@ pub(crate) async fn find_abandoned(
     }
     let found = get_all(ports, &keys.into_iter().collect::<Vec<_>>()).await?;
     let now = ports.clock.now();
-    for LoadedLock { seen, unstarted_landing, .. } in locks.values_mut() {
+    for LoadedLock { seen, open_landing, .. } in locks.values_mut() {
         let Some(holder) = seen.lock.holder.as_ref().filter(others) else { continue };
         let item = match found.get(&queue::head_key(&holder.queue)).map(decode_or_log::<StoredHead>)
         {
@@ -109,7 +112,7 @@ pub(crate) async fn find_abandoned(
             Some(None) => false,
             Some(Some(landing)) => {
                 let is_open = !matches!(landing.state, LandingState::Ended { .. });
-                *unstarted_landing =
+                *open_landing =
                     record.filter(|_| is_open).map(|record| (record.key.clone(), record.revision));
                 holder.is_abandoned(Some(&landing), item, now)
             }

@@ -30,10 +30,11 @@ pub(crate) struct OwnQueue {
     pub(crate) residency: Residency,
 }
 
-/// Reads the own queues of the changes that a queue hosts and of the changes in its inbox, other
-/// than its own change. Reads nothing where there are none, where the queue itself is hosted
-/// elsewhere, and where it neither is independent nor may host changes. An own queue that cannot be
-/// read is logged and marked so in its residency, and is no error.
+/// Reads the own queues of the changes that a queue hosts and, in an independent pipeline, of the
+/// changes in its inbox, other than its own change. Reads nothing where there are none, where the
+/// queue itself is hosted elsewhere, and where it neither is independent nor may host changes.
+/// `pipeline` is the live one; it counts only for a queue without a head. An own queue that cannot
+/// be read is logged and marked so in its residency, and is no error.
 pub(crate) async fn load(
     ports: &Ports,
     key: &QueueKey,
@@ -104,8 +105,9 @@ pub(crate) async fn load(
     Ok(own_queues)
 }
 
-/// Returns whether a queue may still host changes although its pipeline is no longer independent.
-/// Their own queues are updated when the changes leave.
+/// Returns whether a queue may still host changes although its pipeline is no longer independent:
+/// it has the name of a change's own queue, and that change is queued in it. The own queues of the
+/// others are updated when these leave.
 fn may_host(key: &QueueKey, loaded: &queue::LoadedQueue) -> bool {
     let mut slots = loaded.head.iter().flat_map(Head::slots);
     is_own_queue_name(&key.queue) && slots.any(|slot| own_queue(&slot.change.key) == key.queue)
@@ -113,7 +115,8 @@ fn may_host(key: &QueueKey, loaded: &queue::LoadedQueue) -> bool {
 
 /// Returns the writes that record a new host queue in the head of a change's own queue, and that
 /// add the own queue to the tenant's list of queues. Without `host` they release the change and
-/// remove the own queue from the list. Fails if the own queue was not read or cannot be read.
+/// remove the own queue from the list. `layout` is the number of the layout for a head that does
+/// not exist yet. Fails if the own queue was not read or cannot be read.
 pub(crate) fn writes(
     key: &QueueKey,
     own_queues: &OwnQueues,
@@ -146,7 +149,8 @@ pub(crate) fn writes(
     Ok([put_head(&own, known.record.as_ref(), &head, now)?, list])
 }
 
-/// Returns the write of another queue's head, on condition that it has not changed. Its outbox and
+/// Returns the write of another queue's head as the next revision of its record `known`, on
+/// condition that this has not changed; with `None`, that there is still no record. Its outbox and
 /// due time are unchanged. A head without a host queue expires.
 fn put_head(
     own: &QueueKey,
@@ -164,8 +168,8 @@ fn put_head(
     Ok(Write::Put { record, expect })
 }
 
-/// Returns the move requests that this queue may have sent to own queues: the change, the message's
-/// id and its key.
+/// Returns the move requests that this queue may have sent to own queues for the enqueue messages
+/// in its inbox: the change, the request's id and its key. Whether a request exists is not checked.
 fn move_requests<'a>(
     key: &QueueKey,
     loaded: &'a queue::LoadedQueue,
@@ -185,8 +189,9 @@ fn move_requests<'a>(
     others.map(request).collect()
 }
 
-/// Returns the facts of a change in another queue than its own that hosts it. Empty where that
-/// queue cannot be read: the change cannot enter a third queue anyway.
+/// Returns the revisions of a change in the queue `queue`, which hosts it and is not its own, each
+/// with the time of its facts. Empty where that queue cannot be read: the change cannot enter a
+/// third queue anyway.
 async fn hosted_elsewhere(
     ports: &Ports,
     queue: &QueueKey,
@@ -202,8 +207,9 @@ async fn hosted_elsewhere(
     Ok(slots)
 }
 
-/// Returns the changes in a queue; the inner error is the reason why they cannot be read. A
-/// concurrent write is detected at the commit, which checks the head's revision.
+/// Returns the changes in a queue; the inner error is the reason why they cannot be read. Items
+/// without a record are left out. A concurrent write is detected at the commit, which checks the
+/// head's revision.
 async fn items(
     ports: &Ports,
     queue: &QueueKey,

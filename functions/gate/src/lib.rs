@@ -87,19 +87,20 @@ impl Gate {
         }
     }
 
-    /// Plans and commits for one queue until nothing is left to do. Stops where the queue is halted
-    /// because a record could not be read. After a bounded number of plans, sends a wakeup that
-    /// continues. For a redelivery (`reception`), first sends the wakeups that an earlier run may
-    /// have failed to send. May be repeated: a second run plans from the first one's result.
+    /// Plans and commits for one queue until nothing is left to do. `scope` says what is read
+    /// first. Stops where the queue is halted because a record could not be read. After a bounded
+    /// number of plans, sends a wakeup that continues. For a redelivery (`reception`), first sends
+    /// the wakeups that an earlier run may have failed to send. May be repeated: a second run plans
+    /// from the first one's result.
     pub async fn drain(
         &self,
         queue: &QueueKey,
-        part: DrainScope,
+        scope: DrainScope,
         reception: Reception,
     ) -> Result<(), ReconcileError> {
         let reader =
             Reader { ports: &self.ports, layouts: &self.layouts, key: queue, name: &self.name };
-        let mut loaded = match (self.take_cached(queue), part) {
+        let mut loaded = match (self.take_cached(queue), scope) {
             (Some(cached), DrainScope::Answers) => reader.answers(cached).await?,
             (cached, _) => reader.whole(cached).await?,
         };
@@ -110,7 +111,7 @@ impl Gate {
                 tracing::error!(%queue, "the queue is halted; check it, then run `sluice queue resume`");
                 return Ok(());
             }
-            let changes = self.changes(queue, &loaded).await?;
+            let changes = self.changes_limit(queue, &loaded).await?;
             let failures = self.failures(queue, &loaded.live).await?;
             let health = failures.as_ref().map(|(_, health)| health.clone());
             let Some(plan) = self.plan(queue, &loaded, changes, health) else { return Ok(()) };
@@ -122,7 +123,7 @@ impl Gate {
                 return self.finish(queue, loaded, has_consumed).await;
             }
             has_consumed |= plan.actions.iter().any(consumes_message);
-            let moves_others = plan.actions.iter().any(moves_others);
+            let changes_other_cells = plan.actions.iter().any(changes_other_cells);
             let progress = progress_lines(queue, &loaded, &plan);
             let counted = failures.as_ref().and_then(|(record, _)| record.as_ref());
             let now = self.ports.clock.now();
@@ -147,11 +148,11 @@ impl Gate {
                     // The next plan starts from the committed cell; the other records are still
                     // valid.
                     loaded.queue = queue::LoadedQueue { head_record: Some(head), ..carried.after };
-                    loaded.branch_locks.extend(carried.turns);
+                    loaded.branch_locks.extend(carried.branch_locks);
                     if !carried.more {
                         return self.finish(queue, loaded, has_consumed).await;
                     }
-                    if moves_others {
+                    if changes_other_cells {
                         loaded = reader.whole(Some(loaded.into_cached())).await?;
                         self.resend_wakeups(&mut loaded, Reception::First).await?;
                     }
@@ -162,8 +163,8 @@ impl Gate {
         Ok(cell::send(&self.ports, &[Wakeup::Queue { queue: queue.clone() }]).await?)
     }
 
-    /// Caches a queue without further plans. Wakes it where messages were consumed and its inbox
-    /// has more than were read.
+    /// Ends a reconcile: caches the queue. Wakes the queue where messages were consumed
+    /// (`has_consumed`) and its inbox has more than were read.
     async fn finish(
         &self,
         queue: &QueueKey,
@@ -178,9 +179,10 @@ impl Gate {
         }
     }
 
-    /// Returns the limit on the pipeline's changes; `None` without a limit. The number in its other
-    /// queues is counted only where the inbox has an enqueue request, and is 0 otherwise.
-    async fn changes(
+    /// Returns the limit on the pipeline's changes; `None` without a limit. The number of changes
+    /// in its other queues is counted only where the inbox has an enqueue request, and is 0
+    /// otherwise.
+    async fn changes_limit(
         &self,
         queue: &QueueKey,
         loaded: &QueueContext,
@@ -198,9 +200,9 @@ impl Gate {
     }
 
     /// Reads the failure count of a pipeline with `disable-after-consecutive-failures`, as it
-    /// applies under the live layout, with its record, if any; `None` for other pipelines. Other
-    /// queues change it, so it is read before each plan. An unreadable count is replaced and never
-    /// stops a queue.
+    /// applies under the live layout; `None` for other pipelines. The record beside it is `None`
+    /// where none is stored yet. Other queues change it, so it is read before each plan. An
+    /// unreadable count starts at 0 and is replaced with the next count; it never stops a queue.
     async fn failures(
         &self,
         queue: &QueueKey,
@@ -259,7 +261,7 @@ impl Gate {
                 .iter()
                 .map(|(key, (_, known))| (key.clone(), known.clone()))
                 .collect(),
-            absent_queues: loaded.blocked_queues.clone(),
+            blocked_queues: loaded.blocked_queues.clone(),
             idle_holders: loaded.idle_holders.clone(),
             branch_locks: loaded
                 .branch_locks
@@ -345,7 +347,8 @@ impl Gate {
         Ok(())
     }
 
-    /// Removes a queue's cell from the cache and returns it; `None` where it is not cached.
+    /// Removes a queue's cell from the cache and returns it; `None` where it is not cached. The
+    /// cell may be outdated: the caller compares it with the stored head.
     fn take_cached(&self, queue: &QueueKey) -> Option<CachedCell> {
         let mut cached = self.cached.lock().unwrap_or_else(PoisonError::into_inner);
         let at = cached.iter().position(|(key, _)| key == queue)?;
@@ -410,9 +413,10 @@ fn consumes_message(action: &QueueAction) -> bool {
     matches!(action, QueueAction::DeleteMessage(_))
 }
 
-/// Returns whether an action concerns records of other cells that the next plan reads: the tenant's
-/// layout, a semaphore, a change's own queue, or a queue that may release a change by then.
-fn moves_others(action: &QueueAction) -> bool {
+/// Returns whether an action changes something outside the cell that the next plan reads: the
+/// tenant's layout, a semaphore, a change's own queue, or a queue that may release a change by
+/// then. The caller then reads the whole cell again.
+fn changes_other_cells(action: &QueueAction) -> bool {
     match action {
         QueueAction::RequestLayout
         | QueueAction::WakeTenant
@@ -425,7 +429,8 @@ fn moves_others(action: &QueueAction) -> bool {
     }
 }
 
-/// Returns the Zuul events of a pipeline that start other pipelines of the tenant.
+/// Returns the Zuul events about changes of `pipeline` that some pipeline of the tenant triggers
+/// on, `pipeline` itself included.
 fn triggering_events(layout: &Layout, pipeline: &PipelineName) -> Vec<ZuulEvent> {
     let all = [ZuulEvent::ParentChangeEnqueued, ZuulEvent::ProjectChangeMerged];
     let starts = |what: &ZuulEvent| {
@@ -444,7 +449,8 @@ fn hold(events: &EventProcessing) -> TenantHold {
 }
 
 /// Returns the head as it was read, or a new one for the first message of a queue. `None` where
-/// there is neither.
+/// there is neither. If the layout has no such pipeline, a new head is independent and without a
+/// window.
 fn head(queue: &QueueKey, live: &LiveLayout, loaded: &queue::LoadedQueue) -> Option<Head> {
     if let Some(head) = &loaded.head {
         return Some(head.clone());
@@ -479,6 +485,8 @@ fn provider_for(layout: &Layout, labels: &[LabelName]) -> Option<ProviderName> {
 
 #[async_trait]
 impl Reconciler for Gate {
+    /// Reconciles the queue of a wakeup: after an answer only the answers are read, otherwise the
+    /// whole queue. Any other wakeup is an error.
     async fn reconcile(&self, wakeup: &Wakeup, reception: Reception) -> Result<(), ReconcileError> {
         match wakeup {
             Wakeup::Queue { queue } => self.drain(queue, DrainScope::Whole, reception).await,

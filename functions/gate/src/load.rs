@@ -69,8 +69,8 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads the whole cell by a query, and the answers. For an idle queue, a recently read layout
-    /// is used and no answers are read.
+    /// Reads the whole cell by a query, and the answers. For an idle queue with a recently read
+    /// layout, that layout is used and no answers are read.
     async fn all_records(&self, watch: ExecutorWatch) -> Result<QueueContext, ReconcileError> {
         let queue = queue::load(self.ports, self.key).await?;
         if let Some(live) = self.recent_layout(&queue) {
@@ -104,8 +104,9 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads the answers alone, by keys, where the cached cell is still current; otherwise as
-    /// [`Self::whole`]. New inbox messages come with wakeups of their own.
+    /// Reads the answers alone, by keys, where the cached cell is still current; the inbox is then
+    /// the cached one, since new messages come with wakeups of their own. Otherwise reads as
+    /// [`Self::whole`].
     pub(crate) async fn answers(&self, cached: CachedCell) -> Result<QueueContext, ReconcileError> {
         let (head, frozen) = (queue::head_key(self.key), halt_key(&queue::partition(self.key)));
         let found = self
@@ -124,9 +125,10 @@ impl Reader<'_> {
     }
 
     /// Returns the recently read layout for an idle queue, or `None` where the layout has to be
-    /// read. New changes are only admitted and their states requested under it, and their messages
-    /// were routed by it or an older one. If a newer layout is live, the next reconcile requests
-    /// the states again, as after any new layout.
+    /// read: the queue is not idle, an operator holds the tenant's events, or the layout is too old
+    /// or older than the one that a message was routed by. New changes are only admitted and their
+    /// states requested under it. If a newer layout is live, the next reconcile requests the states
+    /// again, as after any new layout.
     fn recent_layout(&self, queue: &queue::LoadedQueue) -> Option<LiveLayout> {
         let is_idle = queue.items.is_empty()
             && queue
@@ -149,8 +151,9 @@ impl Reader<'_> {
         host_queues::load(self.ports, self.key, &loaded.queue, pipeline).await
     }
 
-    /// Reads, by keys, the tenant's head, the answers that a queue waits for under this layout, the
-    /// sessions that are due, and `more`.
+    /// Reads, by keys, the tenant's head, the answers that a queue waits for under the layout with
+    /// the number `layout`, the sessions that are due, and `more`. The branch locks are among the
+    /// answers only if the queue is known to merge by its head alone.
     async fn read_answers(
         &self,
         queue: &queue::LoadedQueue,
@@ -173,7 +176,7 @@ impl Reader<'_> {
     /// or the head differs from the expected one, where sessions are missing, and those that the
     /// answers lead to. Lists unreadable records in the quarantine and stores new suspicions about
     /// executors. Fails where the tenant has no layout, and where a landing, a lock, a semaphore or
-    /// provided artifacts cannot be read.
+    /// provided artifacts cannot be read. Other unreadable answers count as failed ones.
     async fn complete(
         &self,
         queue: queue::LoadedQueue,
@@ -333,7 +336,8 @@ enum Answer {
     Request(BuildId),
 }
 
-/// Returns whether a queue may merge changes, by its pipeline where that is known.
+/// Returns whether a queue may merge changes: it is dependent, it is merging one, or its pipeline
+/// merges. The last is unknown, and ignored, if `live` is `None`. `false` without a head.
 fn lands(queue: &queue::LoadedQueue, live: Option<(&Layout, &QueueKey)>) -> bool {
     let Some(head) = &queue.head else { return false };
     let is_dependent = head.manager == Manager::Dependent;
@@ -343,8 +347,9 @@ fn lands(queue: &queue::LoadedQueue, live: Option<(&Layout, &QueueKey)>) -> bool
         || pipeline.is_some_and(lands_in)
 }
 
-/// Returns the keys of the answers that a queue waits for under this layout. The branch locks are
-/// among them only where it `lands`, that is, may merge changes.
+/// Returns the keys of the answers that a queue waits for under the layout with the number
+/// `layout`: merge outcomes of that layout, landings, reports, runs and node requests. The branch
+/// locks are among them only if it `lands`, that is, may merge changes.
 fn awaited_answers(queue: &queue::LoadedQueue, layout: u64, lands: bool) -> BTreeMap<Key, Answer> {
     let mut wanted = BTreeMap::new();
     if lands {

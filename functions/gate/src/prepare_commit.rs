@@ -32,14 +32,15 @@ pub struct PreparedCommit {
     /// The cell after the commit, without the head's record.
     pub after: queue::LoadedQueue,
     /// The branch locks that the commit writes, in their new state.
-    pub(crate) turns: BranchLocks,
+    pub(crate) branch_locks: BranchLocks,
     /// Whether another plan may find more to do without new input.
     pub more: bool,
 }
 
 /// Returns the commit that executes a plan, without writing it. `failures` is the record of the
 /// pipeline's failure count as it was read; `None` if there is none. Fails, so that the queue is
-/// read and planned again, if the plan writes a record that was not read or the queue has no head.
+/// read and planned again, if the queue has no head or the plan changes a landing or another
+/// change's own queue that was not read.
 pub(crate) fn prepare_commit(
     key: &QueueKey,
     loaded: &QueueContext,
@@ -84,13 +85,14 @@ struct Preparation<'a> {
     /// The cell after the actions so far.
     after: queue::LoadedQueue,
     /// The branch locks written so far, in their new state.
-    turns: BranchLocks,
+    branch_locks: BranchLocks,
     writes: Vec<Write>,
     wakeups: Vec<Wakeup>,
 }
 
 impl<'a> Preparation<'a> {
-    /// Returns a commit without writes.
+    /// Returns a commit without writes. The caller sets `landings`, which a request for a layout
+    /// lists, before it adds the actions.
     fn new(
         key: &'a QueueKey,
         loaded: &'a QueueContext,
@@ -118,15 +120,15 @@ impl<'a> Preparation<'a> {
             post_review: pipeline.is_some_and(|pipeline| pipeline.post_review),
             landings: Vec::new(),
             after,
-            turns: BranchLocks::new(),
+            branch_locks: BranchLocks::new(),
             writes: Vec::new(),
             wakeups: Vec::new(),
         }
     }
 
     /// Adds the writes and wakeups of one action to the commit, and applies it to the cell after
-    /// it. Reminders of landings add nothing. Fails if the action changes a landing or an own queue
-    /// that was not read.
+    /// the commit. Reminders of landings add nothing. Fails if the action changes a landing or an
+    /// own queue that was not read, or an own queue that cannot be read.
     fn carry_out(&mut self, action: QueueAction) -> Result<(), ReconcileError> {
         let (key, now) = (self.key, self.now);
         match action {
@@ -160,7 +162,7 @@ impl<'a> Preparation<'a> {
                 self.wakeups.push(wakeup);
             }
             QueueAction::SendMessage { queue, message } => {
-                self.writes.push(forward(&queue, &message)?);
+                self.writes.push(message_write(&queue, &message)?);
                 self.wakeups.push(Wakeup::Queue { queue });
             }
             QueueAction::SetHostQueue { change, host } => {
@@ -191,7 +193,8 @@ impl<'a> Preparation<'a> {
         Ok(())
     }
 
-    /// Writes an item as the next version of its record, without a condition of its own.
+    /// Writes an item as the next version of its record, without a condition of its own: the head's
+    /// revision guards the whole cell.
     fn put_item(&mut self, item: Item) -> Result<(), PortError> {
         let before = self.loaded.queue.items.get(&item.id).map(|(record, _)| &**record);
         let record = queue::item_record(self.key, before, &item)?;
@@ -320,21 +323,23 @@ impl<'a> Preparation<'a> {
     }
 
     /// Writes a branch lock on condition that its record is unchanged since it was read, or that
-    /// there is still none. A takeover also requires that the landing of its holder is unchanged.
+    /// there is still none. A takeover also requires that the landing of its previous holder is
+    /// unchanged. Keeps the new state for the next plan.
     fn put_branch_lock(&mut self, lock: BranchLock) -> Result<(), PortError> {
         let known = self.loaded.branch_locks.get(&lock.branch);
         self.writes.extend(known.and_then(|known| known.takeover_condition(&lock)));
         let write = branch_lock::put(known.map(|known| &known.record), &lock, self.now)?;
         if let Write::Put { record, .. } = &write {
-            self.turns.insert(lock.branch.clone(), LoadedLock::new(record.clone(), lock));
+            self.branch_locks.insert(lock.branch.clone(), LoadedLock::new(record.clone(), lock));
         }
         self.writes.push(write);
         Ok(())
     }
 
-    /// Returns the commit with this head, due at `due_at`, and with the queue's entry in the
-    /// tenant's list if it becomes empty or not, or its counted changes change. `more` is set if it
-    /// is due already. Of several writes of a record only the last is kept.
+    /// Returns the commit with this head, due at `due_at`; `None` for never. Must be called after
+    /// all actions were added. Also updates the queue's entry in the tenant's list if the queue
+    /// becomes empty or not, or its counted changes change. `more` is set if the commit is due
+    /// already. Of several writes of a record only the last is kept.
     fn finish(
         mut self,
         head: Head,
@@ -349,7 +354,7 @@ impl<'a> Preparation<'a> {
         let count = |queue: &queue::LoadedQueue| if is_limited { changes(queue) } else { 0 };
         let is_count_new = count(before) != count(&self.after);
         if is_listed != was_listed || is_count_new || (before.head.is_none() && is_listed) {
-            self.writes.push(list(key, is_listed, count(&self.after))?);
+            self.writes.push(queue_list_write(key, is_listed, count(&self.after))?);
         }
         let commit = CellCommit {
             head: record,
@@ -358,14 +363,14 @@ impl<'a> Preparation<'a> {
             due: due(key, due_at),
         };
         let more = due_at.is_some_and(|due| due <= self.now);
-        Ok(PreparedCommit { commit, after: self.after, turns: self.turns, more })
+        Ok(PreparedCommit { commit, after: self.after, branch_locks: self.branch_locks, more })
     }
 }
 
-/// Returns the write of a message to another queue's inbox, on condition that it does not exist
-/// yet. A repeated move request has the same id and content, so it may overwrite the first one,
-/// which a halted queue has not consumed.
-fn forward(queue: &QueueKey, message: &InboxMessage) -> Result<Write, PortError> {
+/// Returns the write of a message to another queue's inbox; the caller wakes that queue. The write
+/// fails if the message was added before. Only a request to move (`MoveToHost`) overwrites:
+/// repeated, it has the id and content of the first one, which a halted queue has not consumed.
+fn message_write(queue: &QueueKey, message: &InboxMessage) -> Result<Write, PortError> {
     let write = queue::put_message(queue, message)?;
     Ok(if matches!(message.kind, InboxMessageKind::MoveToHost { .. }) {
         unconditional(write)
@@ -461,9 +466,10 @@ fn event_delivery(
     Ok((Write::Put { record, expect: Expect::Absent }, wakeup))
 }
 
-/// Returns the write that requests a new layout of the tenant, in the transaction that orders the
-/// landings, and that lists these landings with their later members. Nothing else is merged until
-/// their configuration is live. It is conditional on the tenant's head being unchanged.
+/// Returns the write that requests a new layout of the tenant, in the transaction that orders
+/// `landings`. It lists these landings, and those of their later members that change configuration.
+/// Nothing else is merged until their configuration is live. The write is conditional on the
+/// tenant's head being unchanged.
 fn want_layout(
     live: &LiveLayout,
     landings: &[Landing],
@@ -514,16 +520,17 @@ fn changes(queue: &queue::LoadedQueue) -> u32 {
 }
 
 /// Returns the unconditional write that lists a queue in the tenant's list of queues with its
-/// number of changes, or, unless it is `listed`, removes it from there.
-fn list(key: &QueueKey, listed: bool, changes: u32) -> Result<Write, PortError> {
+/// number of changes. If it is not `listed`, the write removes it from the list, and `changes` is
+/// ignored.
+fn queue_list_write(key: &QueueKey, listed: bool, changes: u32) -> Result<Write, PortError> {
     if listed {
         return tenant::put_queue(key, changes);
     }
     Ok(Write::Delete { key: tenant::queue_key(key), expect: Expect::Anything })
 }
 
-/// Returns the last write of each record, ordered by key: an item that enters and leaves in one
-/// plan is deleted.
+/// Returns the last write of each record, ordered by key, without the writes before it. For
+/// example, two items that share a build may both stop it.
 fn deduplicated(writes: Vec<Write>) -> Vec<Write> {
     let mut last = std::collections::BTreeMap::new();
     for write in writes {
@@ -563,7 +570,7 @@ mod tests {
                 in_progress: false,
                 kind,
             };
-            let Write::Put { expect, .. } = forward(&queue, &message).unwrap() else {
+            let Write::Put { expect, .. } = message_write(&queue, &message).unwrap() else {
                 unreachable!()
             };
             expect

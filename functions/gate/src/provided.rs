@@ -16,9 +16,11 @@ use sluice_runtime::record::{Key, Write};
 use sluice_runtime::{PortError, Ports};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// Reads the artifacts that the needs of a queue's items provide, for the items with an open or
-/// just frozen job that requires any. Empty in other than independent pipelines. A change without a
-/// record is left out.
+/// Reads the artifacts that other changes provide to a queue's items. Reads only those of the
+/// dependencies of items with an open or just frozen job that requires any, without the
+/// dependencies in the item's own cycle. `loaded` must hold the merge outcomes already. Empty in
+/// other than independent pipelines. A change without a record is left out; an unreadable record is
+/// an error.
 pub(crate) async fn load(
     ports: &Ports,
     key: &QueueKey,
@@ -54,7 +56,8 @@ pub(crate) async fn load(
 }
 
 /// Returns the writes that update the artifacts of a plan's changed and removed items, where they
-/// differ from before. Empty in other than independent pipelines.
+/// differ from before. An item that no longer provides any gets a record that says so. Empty in
+/// other than independent pipelines.
 pub(crate) fn writes(
     key: &QueueKey,
     loaded: &QueueContext,

@@ -30,8 +30,9 @@ pub(crate) fn named(layout: &Layout, tenant: &TenantName, name: &str) -> (Semaph
 }
 
 /// Reads the semaphores that the queue's builds hold and those that its jobs name, including just
-/// frozen jobs. A semaphore without a record is left out. An unreadable record is an error that
-/// halts the queue after a few deliveries.
+/// frozen jobs, for which `loaded` must hold the merge outcomes already. A semaphore without a
+/// record is left out. An unreadable record is an error that halts the queue after a few
+/// deliveries.
 pub(crate) async fn load(
     ports: &Ports,
     queue: &QueueKey,
@@ -90,9 +91,10 @@ pub(crate) async fn blocked_waiters(
 const CLAIM_SECONDS: u64 = 600;
 
 /// Returns the idle builds that hold a semaphore for which a build of this queue waits with its
-/// nodes, and from when they count as idle. An unclaimed build counts from [`CLAIM_SECONDS`] after
-/// it took the semaphore, which may be in the future; a paused one from its pause. Working, ended
-/// and unreadable builds are left out. Reads nothing where no build waits like this.
+/// nodes, and from when they count as idle. `loaded` must hold the semaphores and the state of the
+/// node requests already. An unclaimed build counts from [`CLAIM_SECONDS`] after it took the
+/// semaphore, which may be in the future; a paused one from its pause. Working, ended and
+/// unreadable builds are left out. Reads nothing where no build waits like this.
 pub(crate) async fn idle_holders(
     ports: &Ports,
     loaded: &QueueContext,
@@ -131,8 +133,9 @@ pub(crate) async fn idle_holders(
 }
 
 /// Reads the runs of this queue's cancelled builds that still hold a semaphore and appends them to
-/// `running`. Returns the builds that were cancelled before an executor claimed them; no executor
-/// can claim them later. A build whose run cannot be read is returned, too.
+/// `running`, unless they are there already. Returns the builds that were cancelled before an
+/// executor claimed them; no executor can claim them later. A build whose run cannot be read is
+/// returned, too.
 pub(crate) async fn cancelled_holders(
     ports: &Ports,
     queue: &QueueKey,

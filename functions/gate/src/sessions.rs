@@ -53,8 +53,8 @@ impl ExecutorWatch {
         self.due(now).iter().flat_map(keys).collect()
     }
 
-    /// Updates the watch with the current runs, drops executors without runs, and returns the
-    /// sessions that are due to be read.
+    /// Updates the watch with the current runs and drops executors that run none of them any more.
+    /// Returns the sessions that are due to be read. Ended runs do not count.
     pub(crate) fn track(&mut self, running: &[Run], now: Timestamp) -> BTreeSet<SessionId> {
         let mut alive_at = BTreeMap::new();
         for run in running.iter().filter(|run| !matches!(run.phase, Phase::Ended(_))) {
@@ -66,10 +66,11 @@ impl ExecutorWatch {
         self.due(now)
     }
 
-    /// Returns the state of each run. A run that has not ended is lost once its executor has not
-    /// renewed its session or the session is gone (Z7.3), and where the living executor does not
-    /// list the build at two successive reconciles. `asked` names the sessions that were read;
-    /// others count as valid.
+    /// Returns the state of each run and updates the watch. A run that has not ended is lost once
+    /// its executor has not renewed its session or the session is gone (Z7.3), and where the living
+    /// executor does not list the build at two successive reconciles. `asked` names the sessions
+    /// that were read, and `found` must hold their records ([`keys`]); other sessions count as
+    /// valid. `gate` is the name of this instance. The caller stores the new suspicions.
     ///
     /// The executor writes the expiry by its own clock. Where it has passed by the gate's clock,
     /// the session counts as expired only if it was not renewed for its whole life by the gate's
@@ -240,8 +241,9 @@ fn liveness(
     }
 }
 
-/// Returns the state of a build. `session` is `None` where it was not read and `Some(None)` where
-/// there is none. `is_over` says whether the session has expired.
+/// Returns the state of a build. `session` is `None` where it was not read, which counts as valid,
+/// and `Some(None)` where there is none. `is_over` says whether the session has expired. A run with
+/// an end has ended, whatever its session is.
 fn seen(run: &Run, session: Option<Option<&Session>>, is_over: bool) -> ObservedBuild {
     if let Phase::Ended(end) = &run.phase {
         return ObservedBuild::Ended(end.clone());

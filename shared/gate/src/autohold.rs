@@ -96,9 +96,10 @@ pub fn is_held_for(result: BuildResult) -> bool {
     )
 }
 
-/// Returns the request that a failed build meets; `None` where none matches. Of several, the one
-/// with the most exact `ref_filter` is returned, then the oldest. Requests whose count is reached
-/// are ignored.
+/// Returns the request that a failed build meets; `None` where none matches. `requests` are those
+/// of the build's tenant, and the caller has checked the result ([`is_held_for`]). Of several, the
+/// one with the most exact `ref_filter` is returned, then the oldest. Requests whose count is
+/// reached are ignored. The request is not changed.
 pub fn choose_request<'a>(
     requests: impl Iterator<Item = &'a Autohold>,
     project: &ProjectName,

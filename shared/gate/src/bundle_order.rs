@@ -4,9 +4,10 @@ use sluice_model::change::ChangeKey;
 use std::collections::BTreeSet;
 
 /// Returns the members of a bundle in the order in which they are merged. A member follows the
-/// members that its commits are based on; otherwise the order is that of the keys, so that it does
-/// not depend on which member is processed. `parents` lists pairs of a change and the change that
-/// it is based on; it may name other changes, too.
+/// members that its commits are based on, unless they are shown as based on each other; otherwise
+/// the order is that of the keys, so that it does not depend on which member is processed.
+/// `parents` lists pairs of a change and the change that it is based on; it may name other changes,
+/// too.
 ///
 /// The facts of two changes may have been read at different times and show each of them as based on
 /// the other. Where every change that is left is based on another one of them, the one with the

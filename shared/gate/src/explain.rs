@@ -59,9 +59,10 @@ pub struct RoutingEntry {
 }
 
 impl RoutingRecord {
-    /// Stores the result of routing an event to a pipeline in place of the latest one of its kind.
-    /// Cuts a long reason. Does nothing for a further pipeline once [`PIPELINES_MAX`] pipelines are
-    /// stored.
+    /// Stores the result of routing an event to a pipeline in place of the latest one of its kind:
+    /// ignored events are one kind, refused and offered ones the other. `event` is the event's
+    /// description ([`describe_event`]). Cuts a long reason. Does nothing for a further pipeline
+    /// once [`PIPELINES_MAX`] pipelines are stored.
     pub fn record(
         &mut self,
         tenant: &TenantName,
@@ -118,8 +119,10 @@ pub enum RoutingOutcome {
 }
 
 /// Returns the result of routing an event about a change to a pipeline. `request` says whether an
-/// enqueue request was sent to the queue. Where a matching event's change does not meet a
-/// requirement by its facts, the result is a refusal even if a request was sent.
+/// enqueue request was sent to the queue, and otherwise why not. An event that matches no trigger
+/// is ignored whatever `request` says. Where a matching event's change is not open for a dependent
+/// pipeline, or does not meet a requirement by its facts, the result is a refusal even if a request
+/// was sent.
 pub fn routing_outcome(
     pipeline: &Pipeline,
     event: &ForgeEvent,
@@ -157,7 +160,8 @@ pub fn routing_outcome(
 }
 
 /// Returns why a pipeline does not accept a change in its current state, or `None` where it accepts
-/// it. The reason is a requirement of the pipeline or, in a dependent pipeline, of the forge.
+/// it: the pipeline's connections, `require` or `reject`, or, in a dependent pipeline, a
+/// requirement of the forge. Triggers are not checked.
 pub fn eligibility_refusal(
     pipeline: &Pipeline,
     facts: &ChangeFacts,
@@ -260,7 +264,8 @@ pub fn describe_event(event: &ForgeEvent) -> String {
 }
 
 /// Describes, for each trigger of the pipeline for the event's connection, the first condition that
-/// the event does not meet. Where there is no such trigger, says so.
+/// the event does not meet. Where there is no such trigger, says so. The caller has checked that no
+/// trigger matches, whatever its sender may do.
 fn trigger_mismatches(pipeline: &Pipeline, event: &ForgeEvent, facts: &ChangeFacts) -> String {
     let own: Vec<&Trigger> =
         pipeline.triggers.iter().filter(|trigger| trigger.connection == event.connection).collect();

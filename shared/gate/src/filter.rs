@@ -106,7 +106,8 @@ pub fn depends_on_sender(
 }
 
 /// Returns whether the pipeline uses a commit status or check run: a trigger matches it, or
-/// `require` or `reject` name statuses. The change need not be known.
+/// `require` or `reject` name any statuses of its connection. `event` is the one that reports it.
+/// Conditions of GitHub triggers on the change are ignored, so that the change need not be known.
 pub fn uses_status(pipeline: &Pipeline, event: &ForgeEvent) -> bool {
     let asks = |filter: &Filter| {
         filter.connection == event.connection
@@ -140,7 +141,9 @@ pub fn may_start(
     start_denial(tenant, pipeline, event, by).is_none()
 }
 
-/// Returns why an event never starts a pipeline of a tenant; `None` where its triggers decide.
+/// Returns why an event never starts a pipeline of a tenant: it is the pipeline's own report, or
+/// Sluice caused it (`by`) and no trigger of the pipeline names such a status, check run or vote.
+/// `None` where the pipeline's triggers decide; that none matches is no denial.
 ///
 /// A pipeline's own report does not start it again, or it would run forever; a re-request by a user
 /// does. Other self-authored events start only pipelines whose triggers name them. Otherwise two
@@ -161,7 +164,7 @@ pub fn start_denial(
 }
 
 /// Returns whether an event is the status, or the completed check run, by which the pipeline itself
-/// reports.
+/// reports. Only its name `tenant/pipeline` is compared, not who set it.
 fn is_own_report(tenant: &TenantName, pipeline: &PipelineName, event: &ForgeEvent) -> bool {
     let EventKind::Change { action, status: Some(status), .. } = &event.kind else { return false };
     let context = status
@@ -187,8 +190,9 @@ fn names_self_authored(pipeline: &Pipeline, event: &ForgeEvent) -> bool {
     })
 }
 
-/// Returns whether the pipeline uses any statuses or check runs of a connection. Statuses that no
-/// pipeline uses need not be read.
+/// Returns whether events about statuses or check runs of a connection matter to the pipeline: a
+/// GitHub trigger admits them, or `require` or `reject` name any. A trigger's own `require` and
+/// `reject` do not count. Missed events about statuses that no pipeline uses need not be found.
 pub fn uses_any_status(pipeline: &Pipeline, connection: &ConnectionName) -> bool {
     let asks = |filter: &Filter| {
         filter.connection == *connection
@@ -253,13 +257,15 @@ fn names_statuses(github: &GitHubTrigger) -> bool {
         && state.is_empty()
 }
 
-/// Returns whether an event of `parent`, a pipeline of the same tenant, starts a pipeline.
+/// Returns whether an event `what` about a change in the pipeline `parent`, of the same tenant,
+/// starts a pipeline.
 pub fn is_triggered_by_zuul(pipeline: &Pipeline, what: ZuulEvent, parent: &PipelineName) -> bool {
     detail_by_zuul(pipeline, what, parent).is_some()
 }
 
-/// Returns the report detail for a change that such an event enqueues: the highest of all matching
-/// triggers. `None` where no trigger matches.
+/// Returns the report detail for a change that an event `what` of the pipeline `parent`, in the
+/// same tenant, enqueues: the highest of all matching triggers. `None` where no trigger matches.
+/// `parent` matters only for `parent-change-enqueued`.
 pub fn detail_by_zuul(
     pipeline: &Pipeline,
     what: ZuulEvent,
@@ -314,7 +320,8 @@ fn takes(trigger: &GitHubTrigger, event: &ForgeEvent, facts: Option<&ChangeFacts
 
 /// Returns whether an event meets a trigger's conditions on the event. The trigger's `require`,
 /// `reject` and `permission` are ignored, and its `branch` where the facts of the change are
-/// unknown.
+/// unknown. The deletion of a ref never meets them; a push does not where one of them is about a
+/// change.
 fn fits(trigger: &GitHubTrigger, event: &ForgeEvent, facts: Option<&ChangeFacts>) -> bool {
     match &event.kind {
         // As in Zuul, only triggers of Gerrit and plain git can match deletions (`ignore-deletes`).
@@ -366,8 +373,9 @@ pub(crate) fn is_action(wanted: &str, action: &str) -> bool {
     newest(wanted) == newest(action)
 }
 
-/// Returns whether the change meets the trigger's own `require` and does not meet its `reject`.
-/// Without facts, as for a ref, only a trigger that has neither is met.
+/// Returns whether the change meets the trigger's own `require` and does not meet its `reject`, at
+/// the time when its facts were read. Without facts, as for a ref, only a trigger that has neither
+/// is met.
 fn meets_trigger_filters(trigger: &GitHubTrigger, facts: Option<&ChangeFacts>) -> bool {
     let asks = |filter: &Option<FilterKind>| match filter {
         Some(FilterKind::GitHub(github)) => Some(github.clone()),
@@ -430,7 +438,8 @@ fn text_fits(patterns: &[Pattern], text: Option<&str>, fits: fn(&Pattern, &str) 
         || text.is_some_and(|text| patterns.iter().any(|pattern| fits(pattern, text)))
 }
 
-/// Returns whether a list contains a name or is empty. A missing name is in no other list.
+/// Returns whether a list contains a name or is empty. `request_changes` in the list also means
+/// `changes_requested`. A missing name is in no other list.
 fn named(names: &[String], name: Option<&str>) -> bool {
     // GitHub's API takes `request_changes` and returns `changes_requested`.
     names.is_empty()
@@ -464,9 +473,9 @@ pub(crate) fn is_unable_to_merge(why: &str) -> bool {
     why.starts_with(UNABLE)
 }
 
-/// Returns the first `require` or `reject` filter of the change's connection that excludes the
-/// change, or `None`. In contrast to [`refusal`], whether the pipeline accepts the connection is
-/// not checked.
+/// Returns, as a text for people, the first `require` or `reject` filter of the change's connection
+/// that excludes the change, or `None`. In contrast to [`refusal`], whether the pipeline accepts
+/// the connection is not checked.
 pub(crate) fn refusal_by(
     pipeline: &PipelineName,
     require: &[Filter],
@@ -498,7 +507,8 @@ pub(crate) fn refusal_by(
     None
 }
 
-/// Returns the first requirement that the change does not meet, or `None`.
+/// Returns, as a text for people, the first requirement that the change does not meet, or `None`. A
+/// review or status that was not read does not count.
 fn unmet(filter: &GitHubFilter, facts: &ChangeFacts, now: Timestamp) -> Option<String> {
     if let Some(open) = filter.open
         && open != (facts.status == ChangeStatus::Open)
@@ -550,8 +560,9 @@ const ADDRESS_HIDDEN: &str = " (the forge hides the email address of some review
 const CHECK_RUNS_HIDDEN: &str =
     " (the connection's token may not read check runs, so a check run of that name cannot match)";
 
-/// Returns the first condition of a reject filter that the change meets, or `None`. Where a
-/// rejected review or status may be among those that were not read, returns this as a reason.
+/// Returns, as a text for people, the first condition of a reject filter that the change meets, or
+/// `None`. One that is met is enough to reject the change. Where a rejected review or status may be
+/// among those that were not read, returns this as a reason.
 fn met(filter: &GitHubFilter, facts: &ChangeFacts, now: Timestamp) -> Option<String> {
     if filter.open.is_some_and(|open| open == (facts.status == ChangeStatus::Open)) {
         return Some("this open state".to_owned());
@@ -615,7 +626,7 @@ fn review_fits(requirement: &ReviewRequirement, review: &ChangeReview, now: Time
         && requirement.permission.is_none_or(|needed| as_needed(review.permission) >= Some(needed))
 }
 
-/// Describes a required review by its type, user, address and permission.
+/// Describes a required review by its type, user, address and permission, without its age.
 fn described(requirement: &ReviewRequirement) -> String {
     let mut words = vec![requirement.r#type.clone().unwrap_or_else(|| "any".to_owned())];
     if let Some(pattern) = &requirement.username {

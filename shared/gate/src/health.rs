@@ -37,10 +37,10 @@ impl Health {
         if self.layout >= layout { self } else { Self::new(self.tenant, self.pipeline, layout) }
     }
 
-    /// Counts the result of a removed item. A success resets the count. A failure increments it and
+    /// Counts the result of an item. A success resets the count. A failure increments it and
     /// disables the pipeline once the count reaches `most`; a success does not enable it again.
-    /// Other occasions change nothing. The failure that reaches the limit is still reported as
-    /// usual.
+    /// Other occasions change nothing, not even a merge conflict. The caller makes the report on a
+    /// failure first: the one that reaches the limit is still reported as usual.
     pub(crate) fn count(&mut self, occasion: Occasion, most: u32) {
         match occasion {
             Occasion::Success => self.failures = 0,

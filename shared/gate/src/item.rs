@@ -322,8 +322,10 @@ impl Job {
             && self.summary.semaphores.iter().any(|used| used.resources_first)
     }
 
-    /// Resets the job to before its ordered attempt, which is no longer counted, and makes it wait
-    /// for its semaphores before it requests nodes. Stopping the build is left to the caller.
+    /// Resets the job to before its ordered attempt, which is no longer counted. It then waits for
+    /// its semaphores before it requests nodes, and keeps its place in their lines. The job no
+    /// longer names its build and node request: the caller must have stopped the one and withdrawn
+    /// the other.
     pub fn restart_with_semaphores_first(&mut self) {
         (self.build, self.request, self.waits_for) = (None, None, None);
         self.attempt = self.attempt.saturating_sub(1);
@@ -360,8 +362,14 @@ impl Job {
 }
 
 impl Item {
-    /// Creates the item of a newly admitted candidate.
-    pub fn admitted(slot: &Slot, candidate: Candidate, event_id: &str, now: Timestamp) -> Self {
+    /// Creates the item of a newly admitted candidate, with the id and generation of its slot and
+    /// nothing requested yet. `event_id` is the event that enqueued it.
+    pub fn admitted(
+        slot: &Slot,
+        candidate: Candidate,
+        event_id: &str,
+        admitted_at: Timestamp,
+    ) -> Self {
         Self {
             id: slot.id.clone(),
             generation: slot.generation,
@@ -370,7 +378,7 @@ impl Item {
             tested_tree: None,
             candidate,
             event_id: event_id.to_owned(),
-            admitted_at: now,
+            admitted_at,
             merge_status: MergeStatus::NotRequested,
             jobs: Vec::new(),
             start_reported: false,

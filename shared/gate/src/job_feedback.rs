@@ -25,19 +25,20 @@ pub struct JobFeedback {
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<LineNote>,
     /// The number of warnings and notes that were dropped for lack of space.
-    #[serde(default, skip_serializing_if = "is_none")]
+    #[serde(default, skip_serializing_if = "is_zero")]
     pub left_out: u32,
 }
 
 /// Returns whether a count is zero, so that it is not stored.
-fn is_none(count: &u32) -> bool {
+fn is_zero(count: &u32) -> bool {
     *count == 0
 }
 
 impl JobFeedback {
-    /// Parses what a build returned, up to `room_bytes`. Entries that are not in Zuul's format are
-    /// ignored, since they must not change the job's result. Entries that do not fit are counted in
-    /// `left_out`; later ones that fit are kept.
+    /// Parses the warnings and file comments that a build returned, up to `room_bytes`. Long texts
+    /// are cut. Entries that are not in Zuul's format are ignored, since they must not change the
+    /// job's result. Entries that do not fit are counted in `left_out`; later ones that fit are
+    /// kept.
     pub fn of(data: &Map<String, Value>, room_bytes: usize) -> Self {
         let (mut feedback, mut room) = (Self::default(), room_bytes);
         let Some(zuul) = data.get("zuul") else { return feedback };
@@ -131,9 +132,10 @@ fn is_path(path: &str) -> bool {
         && !path.chars().any(char::is_control)
 }
 
-/// Parses one file comment. The line is `line` or the last line of its `range`. The text is
-/// `message`, prefixed with `level` for a warning or an error. Returns `None` where either is
-/// missing or invalid.
+/// Parses one file comment. The line is `line` or, without it, the last line of its `range`. The
+/// text is `message`, prefixed with `level` for a warning or an error, and cut if it is long.
+/// Returns `None` where the line or the message is missing or invalid. The caller has checked the
+/// path.
 fn parse_comment(path: &str, comment: &Value) -> Option<LineNote> {
     let number = |value: &Value| {
         value.as_u64().and_then(|line| u32::try_from(line).ok()).filter(|line| *line > 0)

@@ -184,8 +184,9 @@ impl MergeRequirements {
     }
 
     /// Returns why a change may no longer be merged, by its current facts, or `None` where it may:
-    /// the forge would not merge it, or it misses a filter stored here. A requirement that fails
-    /// only because time has passed since the change entered (`newer-than`) is ignored.
+    /// the forge would not merge it, it misses a stored `require`, or it meets a stored `reject`. A
+    /// reason that time alone brought since the change entered (as with `newer-than`) is ignored.
+    /// Whether the pipeline accepts the connection is not checked.
     pub fn refusal(
         &self,
         pipeline: &PipelineName,

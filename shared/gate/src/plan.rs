@@ -100,7 +100,7 @@ pub struct QueueSnapshot<'a> {
     /// Queues other than this one that wait for a semaphore and cannot take it now: they have no
     /// head, are empty or are halted. Only the first eight waiting queues of each semaphore are
     /// examined, so a later one is never listed.
-    pub absent_queues: BTreeSet<QueueKey>,
+    pub blocked_queues: BTreeSet<QueueKey>,
     /// Builds that hold a semaphore for which a build of this queue waits that has its nodes and
     /// was not sent yet. The time is that from which the holder counts as idle. A build that no
     /// executor has claimed counts from 600 seconds after it took the semaphore, which may lie in
@@ -184,9 +184,10 @@ pub enum ObservedBuild {
 
 /// Returns what one commit has to write and send for one queue, the reasons, and when to reconcile
 /// it next. Reads only the snapshot and `now`, and has no side effects. What does not fit into one
-/// transaction is left to the next plan, which is then due at once. While the queue's own change is
-/// hosted in another queue, the plan only forwards the inbox there. In a halted queue it still
-/// applies results and messages, but requests and merges nothing.
+/// transaction is left to the next plan, which is then due at once; in a halted queue only if a
+/// command or a reset is left. While the queue's own change is hosted in another queue, the plan
+/// only forwards the inbox there. In a halted queue it still applies results and messages, but
+/// requests and merges nothing.
 pub fn plan(snapshot: QueueSnapshot<'_>, now: Timestamp) -> QueuePlan {
     let mut planner = Planner::new(snapshot, now);
     if planner.follow_live_layout() == Err(Full) {
@@ -371,10 +372,10 @@ impl<'a> Planner<'a> {
         self.snapshot.layout.wanted > self.snapshot.layout.live
     }
 
-    /// Has the plan stop all builds of an item that are under way and withdraw their node requests.
-    /// Their jobs end as aborted with the reason `why`; waiting jobs are unchanged. Where not all
-    /// fit into the transaction, stops those that fit and returns [`Full`]; the next plan stops the
-    /// rest.
+    /// Has the plan stop all builds of an item that are under way and withdraw their node requests;
+    /// also those that another item shares. Their jobs end as aborted with the reason `why`;
+    /// waiting jobs are unchanged. Where not all fit into the transaction, stops those that fit and
+    /// returns [`Full`]; the next plan stops the rest.
     fn stop_builds(&mut self, id: &ItemId, why: &str) -> Result<(), Full> {
         let jobs = self.items.get(id).map_or(0, |item| item.jobs.len());
         for at in 0..jobs {
@@ -404,11 +405,13 @@ impl<'a> Planner<'a> {
         item.layout == self.head.layout
     }
 
-    /// Moves the queue to the live layout, with the manager and the window of its pipeline there.
-    /// Before that, moves the changes that belong to other queues under that layout, and dequeues
-    /// bundles that it does not support. Does nothing while a newer layout is pending, or while the
-    /// queue is halted and has changes to move. Where not all changes fit into the transaction, the
-    /// queue keeps its layout, and the next plan moves the rest.
+    /// Moves the queue to the live layout and to the manager of its pipeline there. The window
+    /// becomes 0 if the pipeline does not limit it, the initial size if it was 0 or the queue is
+    /// empty, and otherwise keeps its size. Before that, moves the changes that belong to other
+    /// queues under that layout, and dequeues bundles that it does not support. Does nothing while
+    /// a newer layout is pending, or while the queue is halted and has changes to move. Where not
+    /// all changes fit into the transaction, the queue keeps its layout, and the next plan moves
+    /// the rest.
     fn follow_live_layout(&mut self) -> Result<(), Full> {
         if self.awaits_layout() || self.head.layout == self.snapshot.layout.live {
             return Ok(());

@@ -64,7 +64,8 @@ pub const LANDED_MAX: usize = 32;
 const LANDED_HEAD_DIGITS: usize = 12;
 
 impl Head {
-    /// Creates an empty queue.
+    /// Creates an empty queue that is not halted, under the layout with the number `layout`.
+    /// `window` is the number of entries that are processed at once; 0 means all.
     pub fn new(key: QueueKey, manager: Manager, window: u32, layout: u64) -> Self {
         Self {
             key,

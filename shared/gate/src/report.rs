@@ -298,7 +298,8 @@ impl Planner<'_> {
 
     /// Returns the report on a change that was refused at entry for the reason `why`, or `None`
     /// where the pipeline is unknown or has no action for it that is possible on the change. A
-    /// disabled pipeline reports it with its `disabled` reporters. Sends and records nothing.
+    /// disabled pipeline reports it with its `disabled` reporters. `message` is the one that
+    /// offered the change; the report's id is derived from it. Sends and records nothing.
     pub(crate) fn report_refusal(
         &self,
         candidate: &Candidate,
@@ -320,7 +321,9 @@ impl Planner<'_> {
     }
 
     /// Makes a report of a text: adds the pipeline's footer and the actions of the reporters for
-    /// the occasion. Returns `None` where no action is possible on the change.
+    /// the occasion, of a disabled pipeline those of its `disabled` reporters. Texts that are too
+    /// long are cut. Returns `None` where no action is possible on the change, and where a disabled
+    /// pipeline would report anything but a result.
     fn report(
         &self,
         words: &MessageContext<'_>,
@@ -411,8 +414,11 @@ enum OrComment {
     No,
 }
 
-/// Adds line comments to a report that has a comment, check run or Gerrit message on a change.
-/// Returns the report unchanged where it has none of these, and without notes.
+/// Adds line comments with the text `body` above them to a report that has a comment, check run or
+/// Gerrit message on a change. `shared` are the comments of builds that other bundle members
+/// ordered. `or_comment` says whether they become a plain comment where the forge refuses the
+/// lines. Returns the report unchanged where it has none of these, for a ref, and without any
+/// comments.
 fn with_notes(
     mut report: Report,
     body: &str,

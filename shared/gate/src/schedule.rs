@@ -61,7 +61,8 @@ impl Schedule {
     /// Returns the schedule after `now` and the ticks that were due. A new timer, or one with a
     /// changed time, starts at `now` and is not due. Of several missed ticks of a timer only the
     /// first is returned. Timers with equal times in a pipeline count as one. Timers beyond
-    /// [`TIMERS_MAX`], and those that never fire again, are dropped.
+    /// [`TIMERS_MAX`], those that never fire again, and those that `pipelines` no longer have are
+    /// dropped.
     pub fn advance(&self, pipelines: &[Pipeline], now: Timestamp) -> (Self, Vec<TimerTick>) {
         let (mut timers, mut fired) = (Vec::new(), Vec::new());
         let triggers = pipelines

@@ -52,9 +52,10 @@ pub fn is_given_up(run: OpenRun, now: Timestamp) -> bool {
     run.stopped_at.is_some() && run.alive_until.is_none_or(|until| until < now)
 }
 
-/// Returns why a run without a result is unattended: its executor is gone and the gate has not
-/// given it up, or its executor still runs it although it was cancelled [`BOUND_SECONDS`] ago.
-/// `None` while it may end and once it is given up.
+/// Returns why a run without a result is unattended: its executor has no session, or one that
+/// expired more than [`BOUND_SECONDS`] ago, and the gate has not given the run up; or it was
+/// cancelled more than [`BOUND_SECONDS`] ago and its executor still runs it. `None` while it may
+/// end and once it is given up.
 pub fn unattended_run_reason(run: OpenRun, now: Timestamp) -> Option<String> {
     if is_given_up(run, now) {
         return None;

@@ -12,7 +12,8 @@ use sluice_model::gerrit::{CastVote, GerritEvent, Vote};
 const REF_UPDATED: &str = "ref-updated";
 
 /// Returns whether a trigger matches an event. `facts` are those of the event's change; without
-/// them, its branch is not checked, and a trigger with `require` or `reject` does not match.
+/// them, its branch is not checked, and a trigger with `require` or `reject` does not match. For a
+/// push `facts` are ignored, and only a trigger without conditions on changes matches.
 pub(super) fn takes(
     trigger: &GerritTrigger,
     event: &ForgeEvent,
@@ -158,7 +159,7 @@ fn fits_no_change(trigger: &GerritTrigger) -> bool {
 }
 
 /// Returns whether the event has, for every label that a trigger names, a vote with one of the
-/// named values that `counts` accepts.
+/// named values that `counts` accepts; `true` if no label is named.
 fn cast(wanted: &[Approval], votes: &[CastVote], counts: impl Fn(&CastVote) -> bool) -> bool {
     let mut labels = wanted.iter().flat_map(|approval| &approval.labels);
     labels.all(|(label, values)| {
@@ -184,8 +185,8 @@ fn checker_fits(trigger: &GerritTrigger, event: &GerritEvent) -> bool {
         && trigger.scheme.as_deref().is_none_or(|wanted| scheme == Some(wanted))
 }
 
-/// Returns whether the change meets the trigger's own `require` and does not meet its `reject`.
-/// Without facts, only a trigger that has neither is met.
+/// Returns whether the change meets the trigger's own `require` and does not meet its `reject`, at
+/// the time when its facts were read. Without facts, only a trigger that has neither is met.
 fn meets_trigger_filters(trigger: &GerritTrigger, facts: Option<&ChangeFacts>) -> bool {
     let asks = |filter: &Option<FilterKind>| match filter {
         Some(FilterKind::Gerrit(gerrit)) => Some(gerrit.clone()),
@@ -197,7 +198,7 @@ fn meets_trigger_filters(trigger: &GerritTrigger, facts: Option<&ChangeFacts>) -
         && reject.is_none_or(|filter| met(&filter, facts, facts.seen_at).is_none())
 }
 
-/// Returns the first requirement that the change does not meet, or `None`.
+/// Returns, as a text for people, the first requirement that the change does not meet, or `None`.
 pub(super) fn unmet(filter: &GerritFilter, facts: &ChangeFacts, now: Timestamp) -> Option<String> {
     if let Some(open) = filter.open
         && open != (facts.status == ChangeStatus::Open)
@@ -227,7 +228,8 @@ pub(super) fn unmet(filter: &GerritFilter, facts: &ChangeFacts, now: Timestamp) 
     Some(described(missing))
 }
 
-/// Returns the first condition of a reject filter that the change meets, or `None`.
+/// Returns, as a text for people, the first condition of a reject filter that the change meets, or
+/// `None`. One that is met is enough to reject the change.
 pub(super) fn met(filter: &GerritFilter, facts: &ChangeFacts, now: Timestamp) -> Option<String> {
     if filter.open.is_some_and(|open| open == (facts.status == ChangeStatus::Open)) {
         return Some("this open state".to_owned());

@@ -31,8 +31,9 @@ impl Planner<'_> {
     /// the transaction has room. A message stays while an operator pauses it, behind a waiting
     /// message about the same change, for a landing, for room in the head, or for another queue to
     /// release a change. A waiting enqueue message holds up all later ones. While an operator
-    /// discards trigger events, a new enqueue message is only logged. Does nothing while a newer
-    /// layout is pending.
+    /// discards trigger events, an enqueue message is only logged and consumed, unless an operator
+    /// sent it, it is in progress or the configuration moved its changes here. Does nothing while a
+    /// newer layout is pending.
     pub(super) fn consume_inbox(&mut self) {
         if self.awaits_layout() {
             // The requirements were checked under a layout that is about to be replaced. The
@@ -388,9 +389,10 @@ impl Planner<'_> {
         self.enqueue(message, &[&again])
     }
 
-    /// Dequeues and reports all changes that are not being merged if the live layout has no such
-    /// pipeline. Landings that are under way are completed (R03). Does nothing while a newer layout
-    /// is pending. Where not all fit into the transaction, the next plan dequeues the rest.
+    /// Dequeues all changes that are not being merged if the live layout has no such pipeline.
+    /// Their buildsets are stored, but nothing is reported, since the reporters are gone too.
+    /// Landings that are under way are completed (R03). Does nothing while a newer layout is
+    /// pending. Where not all fit into the transaction, the next plan dequeues the rest.
     pub(super) fn dequeue_if_pipeline_removed(&mut self) -> Result<(), Full> {
         if self.snapshot.pipeline.is_some() || self.awaits_layout() {
             return Ok(());
@@ -462,7 +464,7 @@ fn sort_by_forge_time(inbox: &[InboxMessage], mut order: Vec<usize>) -> Vec<usiz
 }
 
 /// Returns how many records applying a message may write, without builds to stop, which are counted
-/// one by one.
+/// one by one. For an enqueue message it is an estimate, at most 80.
 fn records_needed(message: &InboxMessage) -> usize {
     match &message.kind {
         // Few candidates replace an older revision. A transaction has ten records more than plans

@@ -114,9 +114,9 @@ impl Planner<'_> {
         }
     }
 
-    /// Wakes the reporter again for an item's landing that was ordered at least
-    /// [`RECONCILE_SECONDS`] ago and has not ended. Notes in the item's reasons what hinders it, if
-    /// the reporter has recorded that.
+    /// Has the reporter woken again for an item's landing that was ordered at least
+    /// [`RECONCILE_SECONDS`] ago and has not ended; only a plan that writes nothing sends this.
+    /// Notes in the item's reasons what hinders the landing, if the reporter has recorded that.
     fn remind_landing_if_late(&mut self, id: &ItemId) {
         let landing = self.snapshot.landings.get(id).cloned();
         let late = landing.as_ref().is_some_and(|landing| {
@@ -313,8 +313,9 @@ impl Planner<'_> {
     /// Orders the next attempt of a job: adds the build to the item and its order to the plan, with
     /// its semaphores unless it takes nodes first. If it must wait for artifacts or semaphores,
     /// only records that in the job. Ends the job without a build if it is `noop`, a required
-    /// artifact failed, or no provider offers its nodes. Returns whether the job changed. The
-    /// caller has checked that its dependencies are over and that it fits.
+    /// artifact failed, or no provider offers its nodes. Returns whether the job changed, so that
+    /// the caller has to store `item`. The caller has checked that the job waits, that its
+    /// dependencies are over and that it fits.
     fn start_job(&mut self, item: &mut Item, at: usize) -> bool {
         let Some(merged) = item.merged().cloned() else {
             return false;
@@ -414,10 +415,11 @@ impl Planner<'_> {
 }
 
 impl Planner<'_> {
-    /// Sends a build whose nodes are ready once it acquires its semaphores, which may instead make
-    /// it release its nodes or record what it waits for. Sends a build again if no executor has
-    /// claimed it for [`SENT_AGAIN_SECONDS`]. Does nothing while a bundle member ahead manages the
-    /// build. Returns whether anything about its job changed. The caller has reserved room.
+    /// Sends an ordered build whose nodes are ready once it acquires its semaphores, which may
+    /// instead make it release its nodes or record what it waits for. Sends a build again if no
+    /// executor has claimed it for [`SENT_AGAIN_SECONDS`]. Does nothing while a bundle member ahead
+    /// manages the build. Returns whether anything about its job changed, so that the caller has to
+    /// store `item`. The caller has reserved room.
     fn send_build(&mut self, item: &mut Item, at: usize) -> bool {
         let job = &item.jobs[at];
         if self.is_message_lost(job) {
@@ -463,8 +465,8 @@ impl Planner<'_> {
 
 impl Planner<'_> {
     /// Returns whether a build without nodes was sent at least [`SENT_AGAIN_SECONDS`] ago and no
-    /// executor has claimed it, so that its message may be lost. A build with nodes is sent by its
-    /// provider, which repeats it.
+    /// executor has claimed it, so that its message may be lost. Always `false` for a build with
+    /// nodes, which its provider or [`Self::send_build`] sends again.
     fn is_message_lost(&self, job: &Job) -> bool {
         let JobStatus::Ordered { at } = job.status else { return false };
         let is_claimed = job
@@ -586,7 +588,7 @@ fn request_row(priority: u32, relative: usize, now: Timestamp, build: &BuildId) 
     format!("{priority:03}-{:04}-{:014}-{part}", relative.min(9_999), now.0)
 }
 
-/// Rounds a queue position as Zuul does: exact up to ten, tens up to a hundred, then hundreds.
+/// Rounds a queue position down as Zuul does: exact below ten, tens below a hundred, then hundreds.
 fn coarse_position(place: usize) -> usize {
     match place {
         0..10 => place,

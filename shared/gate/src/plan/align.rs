@@ -66,9 +66,10 @@ impl Planner<'_> {
         (item.generation == slot.generation && item.is_failing()) || is_lost
     }
 
-    /// Returns the status of an item that does not fail: passed if all jobs that are reported have
-    /// ended, testing if it has a tested state, otherwise waiting. An item without such jobs passes
-    /// only in a bundle. A record of an older generation counts as waiting.
+    /// Returns the status of an item whose entry does not fail: `Passed`, `Testing` or `Waiting`. A
+    /// complete item without reported jobs passed only `in_bundle`, where the other members may
+    /// have all the jobs; otherwise it stays `Testing`. Results of an earlier generation do not
+    /// count: the item is `Waiting`.
     fn status_of(&self, slot: &Slot, in_bundle: bool) -> SlotStatus {
         let item = self.items.get(&slot.id).filter(|item| item.generation == slot.generation);
         match item {

@@ -25,10 +25,11 @@ struct LockObstacle {
 }
 
 impl Planner<'_> {
-    /// Acquires the branch locks of all members of an entry, or none, and raises the fence of each.
-    /// Returns whether they were acquired. If not, notes the obstacle in the first member's
-    /// reasons; if another queue is in the way, this queue stands in line for all the branches. The
-    /// caller has reserved room.
+    /// Acquires the branch locks of all `members`, which are one entry or a part of it, or none,
+    /// and raises the fence of each. Returns whether they were acquired. The holder is provisional
+    /// until [`Self::update_branch_locks`]: in the same plan the caller must mark a member as
+    /// landing. If not acquired, notes the obstacle in the first member's reasons; if another queue
+    /// is in the way, this queue stands in line for all the branches. The caller has reserved room.
     pub(super) fn acquire_branch_locks(&mut self, members: &[Slot]) -> bool {
         let Slot { id, change, .. } = &members[0];
         let branches = branches_of(members);
@@ -140,18 +141,19 @@ impl Planner<'_> {
         self.branch_locks.values().filter(is_taken).count()
     }
 
-    /// Records in an item that its landing, which did not succeed, had asked the forge to merge if
-    /// `tried`: the merge may still show later. Never clears that. The item is written in any case.
-    pub(super) fn note_tried(&mut self, id: &ItemId, tried: bool) {
+    /// Records in an item whether a landing that did not merge it had asked the forge to merge it
+    /// (`attempted`), since that merge may still show later. A record of an earlier attempt stays.
+    /// Writes the item even if nothing changes.
+    pub(super) fn record_merge_attempted(&mut self, id: &ItemId, attempted: bool) {
         if let Some(item) = self.item_mut(id) {
-            item.merge_attempted |= tried;
+            item.merge_attempted |= attempted;
         }
     }
 
-    /// Counts for an entry's first item that its landing found a branch moved by others. Another
-    /// queue may merge again and again while this one tests. At the count of [`BASE_MOVED_MAX`] it
-    /// starts again from 0 and reserves for the item, for [`RESERVATION_SECONDS`], the branches
-    /// whose locks this queue still holds.
+    /// Counts, for the first item of an entry, a landing that found its branch moved by others.
+    /// Once the count is [`BASE_MOVED_MAX`], sets it back to 0 and reserves for the item, for
+    /// [`RESERVATION_SECONDS`], those branches of the entry whose locks this queue still holds.
+    /// Does nothing if the item is not queued.
     pub(super) fn note_overtaken(&mut self, entry: &Entry) {
         let id = entry.first().id.clone();
         let Some(item) = self.item_mut(&id) else { return };
@@ -173,10 +175,12 @@ impl Planner<'_> {
         }
     }
 
-    /// Releases the branch locks of this queue whose landings have ended, and fills in the holder
-    /// of the others. Removes this queue's reservations for items that are gone, and updates its
-    /// place in the lines. Wakes the next queue in line where a lock becomes free. Changes that do
-    /// not fit into the transaction are left to the next plan.
+    /// Releases the branch locks of this queue whose landings have ended, all if the queue is
+    /// halted, and fills in the holder of the others. Must be called after landings were ordered
+    /// and followed: the queue leaves a line if this plan did not find it waiting there, unless the
+    /// plan is incomplete. Removes this queue's reservations for items that are gone. Wakes the
+    /// next queue in line where a lock becomes free. Changes that do not fit into the transaction
+    /// are left to the next plan.
     pub(super) fn update_branch_locks(&mut self) {
         let this_queue = self.head.key.clone();
         let known = self
@@ -225,9 +229,11 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns the new holder of a branch lock of this queue: the entry that is being merged into
-    /// the branch, or a later member of its bundle. `None` releases the lock: nothing is being
-    /// merged into the branch, or the queue is halted.
+    /// Returns the new holder of a branch lock that this queue holds: the member that is being
+    /// merged now, of the first entry with a member that is being or is still to be merged into the
+    /// branch. That member may be merged into another branch of its bundle. While the landing of
+    /// the bundle's next member is not ordered, the holder is unchanged. `None` releases the lock:
+    /// there is no such entry, or the queue is halted.
     fn lock_holder(&self, branch: &BranchKey, lock: &BranchLock) -> Option<BranchLockHolder> {
         if self.head.halted.is_some() {
             return None; // Its landing has ended, and an operator has to decide.

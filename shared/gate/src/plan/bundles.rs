@@ -25,9 +25,10 @@ const NAMED_MAX: usize = 5;
 
 impl Planner<'_> {
     /// Applies the new dependencies of `one`, a member of the bundle at `position`, to all its
-    /// members, which share their outside dependencies. Moves the bundle to the end of the queue if
-    /// one of these is queued behind it. Dequeues the bundle instead if one is neither queued nor
-    /// merged.
+    /// members, which share their outside dependencies. The caller has checked that `one` still
+    /// needs all other members. Moves the bundle to the end of the queue if a dependency is queued
+    /// behind it. Dequeues the bundle instead if a dependency is neither queued in that revision
+    /// nor merged.
     pub(super) fn update_bundle_dependencies(
         &mut self,
         position: usize,

@@ -23,9 +23,10 @@ const COMMAND_RECORDS: usize = 8;
 const UNNAMED_OPERATOR: &str = "an operator";
 
 impl Planner<'_> {
-    /// Applies operators' commands and consumes them, before all other messages: those may wait for
-    /// a layout, or for the landing that halted the queue. Commands that wait for a landing stay in
-    /// the inbox. Where not all fit into the transaction, the next plan applies the rest.
+    /// Applies operators' commands and consumes them. Must be called before
+    /// [`Self::consume_inbox`], which leaves commands out: other messages may wait for a layout, or
+    /// for the landing that halted the queue. Commands that wait for a landing stay in the inbox.
+    /// Where not all fit into the transaction, the next plan applies the rest.
     pub(super) fn apply_commands(&mut self) -> Result<(), Full> {
         let commands: Vec<InboxMessage> =
             self.snapshot.inbox.iter().filter(|message| message.is_command()).cloned().collect();
@@ -41,8 +42,9 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Applies one operator's command. Dequeueing a change that is not queued here is forwarded to
-    /// the change's own queue. Does nothing for other messages.
+    /// Applies one operator's command; the caller then consumes it. Dequeueing a change that is not
+    /// queued here is forwarded to the change's own queue. Does nothing for other messages. With
+    /// [`Full`] a part of it may be done; the next plan does the rest.
     fn apply_command(&mut self, message: &InboxMessage) -> Result<(), Full> {
         match &message.kind {
             InboxMessageKind::Resume { by, reason } => self.resume(operator_name(by), reason),

@@ -26,9 +26,11 @@ enum Replacement {
 }
 
 impl Planner<'_> {
-    /// Enqueues candidates in order. The members of a bundle are enqueued together at the place of
-    /// the last, except in serial and supercedent pipelines. Those that may not enter are only
-    /// logged or reported. Where not all fit into the transaction, the next plan enqueues the rest.
+    /// Enqueues candidates in order and dequeues what they replace. The members of a bundle are
+    /// enqueued together at the place of the last. Only dependent and independent pipelines have
+    /// bundles; elsewhere members enter one by one. Those that may not enter are only logged or
+    /// reported. [`Full`] if the transaction has no room for the rest: what was enqueued stays, and
+    /// the next plan enqueues the rest.
     pub(super) fn enqueue_all(
         &mut self,
         message: &InboxMessage,
@@ -52,9 +54,9 @@ impl Planner<'_> {
         })
     }
 
-    /// Returns the members of the bundle of `one` in the order in which they are merged, as they
-    /// were offered together; `None` if one is missing or there are too many (D10, D11). Then logs
-    /// why, and reports it for members that the configuration moved here.
+    /// Returns the members of the bundle of `one` from `offered`, in the order in which they are
+    /// merged; `None` if one is missing there or there are more than [`BUNDLE_MAX`] (D10, D11).
+    /// Then logs why, and reports it for members that the configuration moved here.
     fn offered_members<'c>(
         &mut self,
         message: &InboxMessage,
@@ -79,11 +81,13 @@ impl Planner<'_> {
         None
     }
 
-    /// Appends a change, or the members of a bundle, to the queue as one entry, and dequeues what
-    /// they replace. If one of them is outdated, already queued, merged or may not enter, none is
-    /// appended, and the reason is logged. It is also reported if a candidate carries a refusal,
-    /// the pipeline's limit is exceeded, or the configuration moved a candidate here. What they
-    /// replace may have left even then.
+    /// Appends a change, or the members of a bundle in merge order, to the queue as one entry, and
+    /// dequeues what they replace, such as members that are queued alone. Appends nothing and logs
+    /// why if the change, or the bundle as it is, is already queued, or if one of them is outdated,
+    /// merged or may not enter. An outdated member does not keep a bundle out of a dependent
+    /// pipeline. Also reports a refusal that a candidate carries, the exceeded limit of the
+    /// pipeline, and candidates that the configuration moved here. What they replace may have left
+    /// even then.
     pub(super) fn enqueue(
         &mut self,
         message: &InboxMessage,
@@ -133,10 +137,11 @@ impl Planner<'_> {
         self.ledger.explain(format!("{change} is not enqueued in {}: {reason}", self.head.key));
     }
 
-    /// Dequeues what a single change replaces: other revisions, and the same one if it has other
-    /// dependencies or is in another bundle now. Rejects and logs a change that is outdated,
-    /// already queued or merged. `needs_more` says that it depends on changes which it did not
-    /// depend on before.
+    /// Dequeues what a single change replaces: other revisions, unless they may stay beside it
+    /// ([`Self::may_coexist`]), and the same one if it has other dependencies or is in another
+    /// bundle now. Rejects and logs a change that is outdated, already queued, or merged and still
+    /// running its reporter jobs here. `needs_more` says that it depends on changes which it did
+    /// not depend on before.
     fn replace_queued(
         &mut self,
         candidate: &Candidate,
@@ -240,8 +245,8 @@ impl Planner<'_> {
         })
     }
 
-    /// Returns how many records to reserve for enqueueing an entry, including what it replaces; at
-    /// most [`RECORDS_MAX`].
+    /// Returns how many records to reserve for enqueueing an entry, including what it replaces but
+    /// without the builds to stop; at most [`RECORDS_MAX`].
     fn records_to_enqueue(&self, members: &[&Candidate]) -> usize {
         let count = members.len();
         if count == 1 {
@@ -257,9 +262,9 @@ impl Planner<'_> {
     }
 
     /// Returns whether the same revision is queued and tested with fewer or older dependencies than
-    /// the candidate has. Only for pipelines that test each change separately without merging:
-    /// elsewhere the dependencies are merged first, and updates report them. `false` for a refused
-    /// candidate and for an item whose result is final.
+    /// the candidate has. Always `false` in pipelines that merge or are not independent: there the
+    /// dependencies are merged first, and updates report them. `false` also for a refused candidate
+    /// and for an item whose result is final.
     pub(super) fn adds_dependencies(&self, candidate: &Candidate) -> bool {
         let tests_alone = |pipeline: &Pipeline| !lands_in(pipeline);
         let is_each_alone = self.head.manager == Manager::Independent
@@ -355,8 +360,9 @@ impl Planner<'_> {
         all.filter(|_| self.head.manager == Manager::Supercedent).find(is_newer)
     }
 
-    /// Dequeues the waiting entry of a branch, since a newer commit of the branch is being
-    /// enqueued. Does nothing if none waits; the first entry of the queue does not count.
+    /// Dequeues the waiting entry of a branch, since its newer commit `change` is being enqueued.
+    /// Only an entry that builds the same images counts, and never the first entry of the queue.
+    /// Does nothing if none waits.
     fn dequeue_waiting_of_branch(&mut self, change: &ChangeRef) -> Result<(), Full> {
         // Image builds supersede only builds of the same images.
         let is_older = |slot: &&Slot| {

@@ -211,9 +211,9 @@ impl Planner<'_> {
     }
 
     /// Dequeues an item with its entry, stops the builds and reports it, with the result
-    /// `DEQUEUED`. The other members of its bundle leave with it and are reported too. Does nothing
-    /// if it is not queued. Where it does not fit into the transaction, it stays queued, but some
-    /// builds may be stopped.
+    /// `DEQUEUED`. The other members of its bundle leave with it and are reported too. An item
+    /// whose start was not reported gets no dequeue report. Does nothing if the item is not queued.
+    /// Where it does not fit into the transaction, it stays queued, but some builds may be stopped.
     pub(super) fn dequeue(
         &mut self,
         id: &ItemId,
@@ -239,9 +239,10 @@ impl Planner<'_> {
     }
 
     /// Dequeues the entry at `position` in one plan, stops its builds and reports each member as
-    /// `how` says. Counts it once for the window, with `result`, unless its success was counted
-    /// before. Always returns [`Progress::Reordered`]. Where it does not fit into the transaction,
-    /// the entry stays, but some of its builds may be stopped.
+    /// `how` says; dequeue reports only on members whose start was reported. Counts the entry once
+    /// for the window, with `result`, unless its success was counted before. Always returns
+    /// [`Progress::Reordered`]. Where it does not fit into the transaction, the entry stays, but
+    /// some of its builds may be stopped.
     pub(super) fn dequeue_entry(
         &mut self,
         position: usize,
@@ -267,7 +268,9 @@ impl Planner<'_> {
     }
 
     /// Removes the entry at `position`, reports the results of its members as `how` says, and
-    /// stores their buildsets. Stops no builds. The caller has reserved room for that.
+    /// stores their buildsets. As in Zuul, a member whose start was not reported gets no dequeue
+    /// report. The caller has stopped the builds, which are not stopped here, and has reserved
+    /// room.
     pub(super) fn remove_entry(&mut self, position: usize, how: impl Fn(&Slot) -> Departure) {
         for slot in self.head.entries.remove(position).members {
             let departure = how(&slot);
@@ -316,10 +319,10 @@ impl Planner<'_> {
         }
     }
 
-    /// Resizes the window by an item's result, as Zuul does: SUCCESS grows it; FAILURE,
-    /// MERGE_CONFLICT, CONFIG_ERROR and NO_JOBS shrink it; MERGE_FAILURE and DEQUEUED leave it
-    /// unchanged. Does nothing if the pipeline's window is unlimited or the live layout has no such
-    /// pipeline.
+    /// Resizes the window by a result in Zuul's words, as Zuul does: SUCCESS grows it; FAILURE,
+    /// MERGE_CONFLICT, CONFIG_ERROR and NO_JOBS shrink it; any other leaves it unchanged. Does
+    /// nothing if the pipeline's window is unlimited or the live layout has no such pipeline.
+    /// Called once for an entry, not for each member.
     pub(super) fn resize_window(&mut self, result: &str) {
         let Some(pipeline) = self.snapshot.pipeline.filter(|pipeline| pipeline.window.is_limited())
         else {

@@ -40,10 +40,11 @@ impl Planner<'_> {
             + self.snapshot.pipeline.map_or(0, |pipeline| pipeline.supersedes.len().min(at_once))
     }
 
-    /// Sends the supersession of an enqueued change to the pipelines that this one supersedes, at
-    /// most [`SUPERSEDES_MAX`]: they dequeue the same revision. One plan notifies only some of
-    /// them, fewer if many changes are enqueued `together`; the last one notifies the next. The
-    /// caller has reserved room.
+    /// Sends the supersession of the change of `item`, which is being enqueued, to the pipelines
+    /// that this one supersedes, at most [`SUPERSEDES_MAX`]: they dequeue the same revision. One
+    /// plan notifies only some of them, fewer if many changes are enqueued `together`; the last one
+    /// notifies the next. Does nothing if the live layout has no such pipeline. The caller has
+    /// reserved room.
     pub(super) fn send_supersessions(
         &mut self,
         item: &ItemId,
@@ -91,16 +92,17 @@ impl Planner<'_> {
     }
 
     /// Notifies at most `at_once` pipelines that a change entered the pipeline `by`, which
-    /// supersedes them. The last one gets the rest of the list. Skips duplicates, `by` itself,
-    /// pipelines that the live layout does not have, and this queue. `from` is the id of the item
-    /// or message that causes this, from which the messages' ids are derived.
+    /// supersedes them; if there are more, the last one notified gets the rest of the list. Skips
+    /// repeated pipelines, `by` itself, and those without another queue for the change. `cause` is
+    /// the id of the item or inbox message that leads to this, from which the ids of the messages
+    /// are derived. The caller has made sure that `at_once` records fit.
     fn forward_supersession(
         &mut self,
         pipelines: &[PipelineName],
         at_once: usize,
         change: &ChangeRef,
         by: &PipelineName,
-        from: &str,
+        cause: &str,
         event_id: &str,
     ) {
         // Skip duplicates, and the pipeline that was entered itself.
@@ -118,7 +120,7 @@ impl Planner<'_> {
             let more = left.map(|at| pipelines[at].clone()).collect();
             let kind =
                 InboxMessageKind::Superseded { change: change.clone(), by: by.clone(), more };
-            let id = InboxMessageId::derive(&[from, &queue.to_string()]);
+            let id = InboxMessageId::derive(&[cause, &queue.to_string()]);
             self.forward_new(queue, id, 0, event_id, kind);
         }
     }
@@ -322,10 +324,10 @@ impl Planner<'_> {
         candidate
     }
 
-    /// Reports candidates that the configuration moved here and that are refused: they were queued,
-    /// so they get a dequeue report and a buildset with the reason. Skips those that are merged or
-    /// queued here in the same revision. For other candidates the log is enough; their sender has
-    /// reported what there is to report.
+    /// Reports those candidates that the configuration moved here, since they are refused for
+    /// `reason` although they were queued: each gets a dequeue report and a buildset. Skips those
+    /// that are merged or queued here in the same revision, and all other candidates: their sender
+    /// has reported what there is to report. Logs nothing. The caller has reserved room.
     pub(super) fn report_refused_moves(
         &mut self,
         message: &InboxMessage,

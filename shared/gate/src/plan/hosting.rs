@@ -84,8 +84,8 @@ fn is_newer(
         && other_as_of < one_as_of
 }
 
-/// Returns the message that asks a change's own queue to release it to the queue `to`. Its id is
-/// the same for each repetition by one enqueue message.
+/// Returns the message that asks a change's own queue to release it to the queue `to`; sends
+/// nothing. Its id is the same for each repetition by one enqueue message.
 pub fn release_request(
     message: &InboxMessage,
     candidate: &Candidate,
@@ -435,8 +435,9 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Records in the own queues of hosted members that this queue hosts them. Members whose own
-    /// queue is this one are skipped.
+    /// Has the plan record, in the own queues of the members of a bundle, that this queue hosts
+    /// them. Skips members without a residency in the snapshot: those whose own queue is this one,
+    /// and all in pipelines without own queues.
     pub(super) fn record_residencies(&mut self, members: &[ChangeKey]) {
         let hosted = members.iter().filter(|key| self.snapshot.residencies.contains_key(*key));
         for key in hosted {
@@ -464,8 +465,8 @@ impl Planner<'_> {
     }
 
     /// Dequeues and reports all bundles if the live pipeline is independent and merges changes
-    /// separately. Does nothing in a dependent queue. Where not all fit into the transaction, the
-    /// next plan dequeues the rest.
+    /// separately. Does nothing if the queue was dependent so far, by its head. Where not all fit
+    /// into the transaction, the next plan dequeues the rest.
     pub(super) fn dequeue_unsupported_bundles(&mut self) -> Result<(), Full> {
         if is_dependent(&self.head) || !self.merges_individually() {
             return Ok(());

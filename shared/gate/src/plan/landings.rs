@@ -40,7 +40,7 @@ impl Planner<'_> {
     /// and orders the landing of the first. Requests a new layout if a member changes
     /// configuration. Does nothing while a layout is pending or the transaction has no room, and
     /// only notes the obstacle if a pending message dequeues a member or a branch lock is not
-    /// available.
+    /// available. The caller has checked that the pipeline merges.
     pub(super) fn order_landing(&mut self, position: usize) {
         let members = self.head.entries[position].members.clone();
         let in_bundle = members.len() > 1;
@@ -128,8 +128,8 @@ impl Planner<'_> {
         Some(Landing { later_members, ..self.member_landing(first)? })
     }
 
-    /// Returns the landing of one item without later members; `None` if it has no tested state or
-    /// the queue does not hold its branch lock.
+    /// Returns the landing of one item without later members and followers; orders nothing. `None`
+    /// if the item has no tested state or the queue does not hold its branch lock.
     fn member_landing(&self, slot: &Slot) -> Option<Landing> {
         let item = self.items.get(&slot.id)?;
         let merged = item.merged()?;
@@ -174,9 +174,9 @@ impl Planner<'_> {
     }
 
     /// Returns the landings of entries right behind `first` that one push to the branch can merge
-    /// together with it, at most [`LANDING_RUN_MAX`] with the first and as many as fit. Orders
-    /// nothing. Empty for a bundle, for an item with reporter jobs, and in other than dependent
-    /// queues.
+    /// together with it, at most [`LANDING_RUN_MAX`] with the first and as many as fit. `position`
+    /// is that of `first`. Orders nothing. Empty if `first` is a bundle or has reporter jobs left,
+    /// and in other than dependent queues.
     fn following_landings(&self, position: usize, first: &Landing) -> Vec<Landing> {
         let mut run: Vec<Landing> = Vec::new();
         // While reporter jobs run nothing else of the queue moves; an entry that has some lands
@@ -208,8 +208,8 @@ impl Planner<'_> {
     }
 
     /// Returns whether the entry at `at` can be merged together with the entry before it: it passed
-    /// on top of that, is a change and no bundle, has no reporter jobs, and no pending message
-    /// dequeues it. `at` is at least 1.
+    /// on top of that entry and under the current layout, is a change and no bundle, has no
+    /// reporter jobs, and is not to be dequeued. `at` is at least 1.
     fn can_follow(&self, at: usize) -> bool {
         let entry = &self.head.entries[at];
         let slot = entry.first();
@@ -335,10 +335,11 @@ impl Planner<'_> {
         Ok(Progress::Reordered)
     }
 
-    /// Has the entry at `position` tested again, since the branch of its landing has moved to
+    /// Has the entry at `position` tested again, since the branch of its `landing` has moved to
     /// `tip`, and notes that in its first item. Counts it as overtaken if the branch has other
     /// content than the one tested on and nothing is ahead of the entry. Outside dependent
-    /// pipelines, a single change whose dependencies are all merged loses them.
+    /// pipelines, removes the dependencies of a single change from its record, since the reporter
+    /// found them merged; they stay if the queue no longer remembers one that `landing` lists.
     fn retest(&mut self, position: usize, landing: &Landing, tip: &Commit) {
         let entry = self.head.entries[position].clone();
         let slot = entry.first();
@@ -353,7 +354,7 @@ impl Planner<'_> {
         let why = format!("{branch} is at {tip}, not at the tested commit: testing again");
         self.note(&slot.id, why);
         self.restart_entry(position);
-        self.note_tried(&slot.id, landing.merge_attempted);
+        self.record_merge_attempted(&slot.id, landing.merge_attempted);
         if is_overtaken {
             self.note_overtaken(&entry);
         }
@@ -370,8 +371,9 @@ impl Planner<'_> {
     }
 
     /// Orders the landing of the member at `at`, even while a layout is pending: a bundle that has
-    /// begun must be completed. Does nothing if the branch lock was lost and cannot be acquired
-    /// again; then the member keeps waiting.
+    /// begun must be completed. Does nothing if the member has no tested state, or if the branch
+    /// lock was lost and cannot be acquired again; then the member keeps waiting. The caller has
+    /// reserved room.
     fn order_next_landing(&mut self, position: usize, at: usize) {
         // The queue holds the branch lock since the first landing. If it was lost, acquire it
         // again; the fence keeps the landing from merging on a branch that another queue has used.
@@ -433,8 +435,8 @@ impl Planner<'_> {
     }
 
     /// Adds a merged change to those that the head remembers; `revisions` says which of its
-    /// revisions count. Beyond [`LANDED_MAX`], forgets the oldest that no queued item depends on,
-    /// if there is one.
+    /// revisions count. Does not check whether the change is remembered already. Beyond
+    /// [`LANDED_MAX`], forgets the oldest that no queued item depends on, if there is one.
     pub(super) fn remember_landed(&mut self, change: &ChangeRef, revisions: MergedRevisions) {
         let pushed_head = match revisions {
             MergedRevisions::PushedHead => Some(&change.head),
@@ -452,9 +454,10 @@ impl Planner<'_> {
         }
     }
 
-    /// Remembers, for changes that left the queue, which of them were merged elsewhere by an update
-    /// still in the inbox. That update finds no entry any more, but changes that depend on them
-    /// must know (D08). Does nothing in other than dependent queues.
+    /// Remembers those of `changes` as merged which an update still in the inbox reports as merged;
+    /// the caller has removed them from the queue. That update finds no entry any more, but changes
+    /// that depend on them must know (D08). Skips changes that are remembered already. Does nothing
+    /// in other than dependent queues.
     pub(super) fn remember_merged(&mut self, changes: &[ChangeRef]) {
         if !is_dependent(&self.head) {
             return;

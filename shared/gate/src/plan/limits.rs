@@ -42,7 +42,8 @@ impl Planner<'_> {
 
     /// Logs that candidates are not enqueued because they would exceed the pipeline's limit, and
     /// reports each of them as refused. A candidate that the configuration moved here gets a
-    /// dequeue report and a buildset instead. `reason` is the text of [`Self::over_limit`].
+    /// dequeue report and a buildset instead. `reason` is the text of [`Self::over_limit`]. The
+    /// caller has reserved room, and consumes the message.
     pub(super) fn report_over_limit(
         &mut self,
         message: &InboxMessage,

@@ -74,7 +74,7 @@ impl Planner<'_> {
             if self.items.get(&slot.id).is_none_or(|item| item.generation != slot.generation) {
                 continue;
             }
-            let has_results = self.has_new_results(&slot.id);
+            let has_results = self.has_results(&slot.id);
             if !has_results && !self.should_fail_fast(&slot.id) {
                 continue;
             }
@@ -94,7 +94,7 @@ impl Planner<'_> {
 
     /// Returns whether a merge outcome of an item, or an observed state of one of its builds that
     /// are under way, was read. It need not be new.
-    fn has_new_results(&self, id: &ItemId) -> bool {
+    fn has_results(&self, id: &ItemId) -> bool {
         let builds = self.items.get(id).map(|item| &item.jobs).into_iter().flatten();
         let mut builds =
             builds.filter(|job| job.is_under_way()).filter_map(|job| job.build.as_ref());
@@ -158,8 +158,10 @@ impl Planner<'_> {
     }
 
     /// Stores the tested state of an item and its jobs. Jobs that are unchanged keep their builds;
-    /// builds of the others are stopped, unless another item uses them. If the item was tested on
-    /// another tree before, stores nothing and starts a new generation of its whole entry instead.
+    /// builds of the others are stopped, unless another item uses them. Dependents of a paused job
+    /// that changed start again. If the item was tested on another tree before, stores nothing and
+    /// starts a new generation of its whole entry instead. The caller has reserved room for the
+    /// builds to stop.
     fn apply_merged(&mut self, id: &ItemId, merged: TestedState) {
         let layout = self.head.layout;
         let now = self.now;
@@ -211,10 +213,10 @@ impl Planner<'_> {
         self.set_status(id, SlotStatus::Testing);
     }
 
-    /// Stores that an item cannot be tested, stops its builds, and removes its jobs.
-    /// `configuration` says that its configuration is invalid; otherwise it has a merge conflict.
-    /// `notes` are comments on lines of its files. If not all builds can be stopped in this plan,
-    /// stores nothing; the next plan does.
+    /// Stores that an item cannot be tested, stops its builds, removes its jobs and marks it as
+    /// failing. `why` is for users and is cut. `configuration` says that its configuration is
+    /// invalid; otherwise it has a merge conflict. `notes` are comments on lines of its files. If
+    /// not all builds can be stopped in this plan, stores nothing; the next plan does.
     fn apply_unmergeable(
         &mut self,
         id: &ItemId,
@@ -236,9 +238,9 @@ impl Planner<'_> {
         self.set_status(id, SlotStatus::Failing);
     }
 
-    /// Applies the observed states of builds that are under way to the jobs of an item. Stops lost
-    /// builds, so that their nodes are freed, and builds that depend on a lost paused one. The
-    /// caller has reserved room.
+    /// Applies the observed states of builds that are under way to the jobs of an item. Stops
+    /// builds that are lost or get no nodes, so that the nodes and requests are freed, and builds
+    /// that depend on a lost paused one. The caller has reserved room.
     fn apply_build_results(&mut self, id: &ItemId) {
         let has_changed = |item: &&Item| {
             item.jobs
@@ -287,8 +289,8 @@ impl Planner<'_> {
         self.restart_entry(position);
     }
 
-    /// Raises the generation of all members of the entry at `position` and lets them wait. Their
-    /// items are reset later, by [`Self::apply_resets`].
+    /// Raises the generation of all members of the entry at `position` and lets them wait, even if
+    /// they are being merged. Their items are reset later, by [`Self::apply_resets`].
     pub(super) fn restart_entry(&mut self, position: usize) {
         for slot in &mut self.head.entries[position].members {
             slot.generation += 1;
@@ -308,8 +310,8 @@ impl Planner<'_> {
 }
 
 /// Splits jobs after a new freeze. Returns first the new job list, in the order of `merged`, in
-/// which unchanged jobs keep their state; then the old jobs that are gone or changed (Z4.7; a
-/// reconfiguration keeps builds of unchanged jobs).
+/// which jobs with the same name and hash keep their state; then, in no particular order, the old
+/// jobs that are gone or changed (Z4.7; a reconfiguration keeps builds of unchanged jobs).
 fn carry_over_jobs(mut old: Vec<Job>, merged: &TestedState) -> (Vec<Job>, Vec<Job>) {
     let mut jobs = Vec::with_capacity(merged.jobs.len());
     for summary in &merged.jobs {
@@ -337,10 +339,11 @@ fn would_change(job: &Job, seen: &ObservedBuild) -> bool {
     }
 }
 
-/// Applies the observed state of a build to its job, and notes an end or a pause in the item's
-/// reasons. A lost build is retried or ends the job; one without nodes goes on to the next nodeset
-/// or ends it. If a paused build is lost, its dependents start again. Returns whether the job
-/// changed; adds builds to stop to `stops`, but not the lost build itself.
+/// Applies the observed state of a job's build, which is under way, and adds an end or a pause to
+/// the item's reasons. A build that is lost or ended with `RETRY` is retried, or ends the job if
+/// all attempts are used; one without nodes goes on to the next nodeset or ends the job. If a
+/// paused build is to be retried, its dependents start again. Adds to `stops` the builds to stop,
+/// except a lost build, which the caller stops. Returns whether the job changed.
 fn apply_observed_build(
     item: &mut Item,
     at: usize,

@@ -47,21 +47,22 @@ pub(super) enum Permit {
 pub(super) struct WaitingJob {
     key: SemaphoreKey,
     since: Timestamp,
-    hands: NodesHeld,
+    nodes_held: NodesHeld,
 }
 
 impl Planner<'_> {
-    /// Acquires all semaphores that a job names for its build `build`, or none of them (N16). If
-    /// one has no place, records the job as waiting for all of them and returns the one without a
-    /// place. A job that names none, or whose build holds them already, is granted. The caller has
-    /// reserved room.
+    /// Acquires all semaphores that a job names for its build `build`, or none of them (N16). `at`
+    /// is the index of the job in its item. If one has no place, records the job as waiting for all
+    /// of them in this plan and returns the one without a place; the caller records in the job
+    /// since when it waits. A job that names none, or whose build holds them already, is granted.
+    /// The caller has reserved room.
     pub(super) fn acquire(&mut self, item: &Item, at: usize, build: &BuildId) -> Permit {
         let wanted = self.semaphores_of(item, at);
         let since = item.jobs[at].semaphores_requested_at.unwrap_or(self.now);
-        let hands = hands_of(&item.jobs[at]);
+        let nodes_held = nodes_held(&item.jobs[at]);
         if let Some(key) = self.blocking_semaphore(item, at, build) {
             for (wanted, _) in &wanted {
-                self.add_waiting_job(wanted, since, hands);
+                self.add_waiting_job(wanted, since, nodes_held);
             }
             return Permit::WaitsFor(key);
         }
@@ -83,10 +84,12 @@ impl Planner<'_> {
         Permit::Granted
     }
 
-    /// Releases the nodes of a job that waits for a semaphore, if all its holders have been idle
-    /// for [`IDLE_HOLDER_SECONDS`] and may be waiting for nodes. The build was not sent yet, so it
-    /// is stopped and the attempt starts again: semaphores first, with its place in line. Returns
-    /// whether it did.
+    /// Releases the nodes of a job whose build has them but no place in a semaphore, if all holders
+    /// of that semaphore have been idle for [`IDLE_HOLDER_SECONDS`] and so may be waiting for
+    /// nodes. Stops the build, and the job starts the attempt again: semaphores first, with its
+    /// place in line. The caller has checked that the nodes are ready and the build was never sent,
+    /// and stores `item`. Returns whether the nodes are released; `false` also if no semaphore
+    /// blocks the job.
     pub(super) fn release_nodes(&mut self, item: &mut Item, at: usize, build: &BuildId) -> bool {
         let Some(key) =
             self.blocking_semaphore(item, at, build).filter(|key| self.is_held_idly(key))
@@ -109,12 +112,13 @@ impl Planner<'_> {
         true
     }
 
-    /// Returns the first semaphore of a job that has no place for its build, or `None` if all have
-    /// or it holds them already. Places reserved for others before it do not count as free, except
-    /// for a job of an item with a paused build.
+    /// Returns the first semaphore of a job that has no place for its build. `None` if all have one
+    /// or the build holds them already. Places that are reserved for jobs before it do not count as
+    /// free: for a job with nodes only those of other jobs with nodes, for any other job all. For a
+    /// job of an item with a paused build, all free places count.
     fn blocking_semaphore(&self, item: &Item, at: usize, build: &BuildId) -> Option<SemaphoreKey> {
         let since = item.jobs[at].semaphores_requested_at.unwrap_or(self.now);
-        let kept_for: &[NodesHeld] = match hands_of(&item.jobs[at]) {
+        let kept_for: &[NodesHeld] = match nodes_held(&item.jobs[at]) {
             NodesHeld::With => &[NodesHeld::With],
             NodesHeld::Without => &[NodesHeld::Without, NodesHeld::With],
         };
@@ -143,10 +147,11 @@ impl Planner<'_> {
         !semaphore.holders.is_empty() && semaphore.holders.iter().all(is_idle)
     }
 
-    /// Returns whether a job that acquires its semaphores after its nodes may request nodes. It may
-    /// not while earlier jobs without nodes need all free places, since jobs with nodes would
-    /// always overtake them. Then records it as waiting for all its semaphores. A job of an item
-    /// with a paused build always may.
+    /// Decides whether a job that acquires its semaphores after its nodes may request nodes;
+    /// acquires nothing. It may not while earlier jobs without nodes need all free places of a
+    /// semaphore, since jobs with nodes would always overtake them. Then records the job as waiting
+    /// for all its semaphores in this plan; the caller has reserved room. A job of an item with a
+    /// paused build always may.
     pub(super) fn may_request_nodes(&mut self, item: &Item, at: usize) -> Permit {
         if item.jobs.iter().any(Job::is_paused) {
             return Permit::Granted; // An earlier job may be waiting for what the paused build holds.
@@ -176,16 +181,17 @@ impl Planner<'_> {
     }
 
     /// Returns how many places are reserved for others before a job that asked at `since`: one for
-    /// each queue before it in line, and one for each earlier job of this queue. Counts only those
-    /// that wait in a state listed in `hands`.
+    /// each queue before it in line, and one for each job of this queue that asked then or before
+    /// and that this plan has already found waiting. The job itself must not be among these yet
+    /// ([`Self::add_waiting_job`]). Counts only those that wait in a state listed in `states`.
     fn places_reserved(
         &self,
         semaphore: &Semaphore,
         since: Timestamp,
-        hands: &[NodesHeld],
+        states: &[NodesHeld],
     ) -> usize {
         let asked = |waiter: &SemaphoreWaiter| {
-            hands.iter().filter_map(|hands| waiter.waiting_since(*hands)).min()
+            states.iter().filter_map(|state| waiter.waiting_since(*state)).min()
         };
         let others = semaphore
             .waiting
@@ -193,12 +199,13 @@ impl Planner<'_> {
             .filter(|waiter| self.is_ahead_in_line(waiter, asked(waiter), since));
         let of_queue =
             self.waiting_jobs.iter().filter(|one| one.key == semaphore.key && one.since <= since);
-        others.count() + of_queue.filter(|one| hands.contains(&one.hands)).count()
+        others.count() + of_queue.filter(|one| states.contains(&one.nodes_held)).count()
     }
 
     /// Returns whether another queue, a job of which asked at `asked`, comes before a job of this
     /// queue that asked at `since`: by the pipelines' priorities, then by time. `false` if `asked`
-    /// is `None`, or if the queue is known to be unable to come.
+    /// is `None`, if `waiter` is this queue itself, and for a queue that cannot take the semaphore
+    /// now ([`super::QueueSnapshot::blocked_queues`]).
     fn is_ahead_in_line(
         &self,
         waiter: &SemaphoreWaiter,
@@ -210,7 +217,7 @@ impl Planner<'_> {
         let is_first = asked.is_some_and(|asked| {
             SemaphoreWaiter::new(&other, waiter.priority, asked).service_order() < own
         });
-        is_first && other != self.head.key && !self.snapshot.absent_queues.contains(&other)
+        is_first && other != self.head.key && !self.snapshot.blocked_queues.contains(&other)
     }
 
     /// Returns the numeric precedence of the queue's pipeline, lower for more urgent ones; 200 if
@@ -220,10 +227,11 @@ impl Planner<'_> {
     }
 
     /// Releases the semaphores of this queue's builds that are over, marks holders whose builds
-    /// were stopped as leaving, and updates this queue's place in the lines (N17). Lists in the
-    /// head the semaphores that the queue holds or waits for. Wakes at most [`WOKEN_MAX`] queues
-    /// for which places become free. Changes that do not fit into the transaction are left to the
-    /// next plan.
+    /// were stopped as leaving, and updates this queue's place in the lines (N17). Must be called
+    /// after all jobs were processed: the queue leaves a line if this plan found no job waiting in
+    /// it. Lists in the head the semaphores that the queue holds or waits for. Wakes at most
+    /// [`WOKEN_MAX`] queues for which places become free. Changes that do not fit into the
+    /// transaction are left to the next plan.
     pub(super) fn update_semaphores(&mut self) {
         let known: BTreeSet<SemaphoreKey> =
             self.snapshot.semaphores.keys().chain(self.semaphores.keys()).cloned().collect();
@@ -277,7 +285,7 @@ impl Planner<'_> {
                     .iter()
                     .map(SemaphoreWaiter::key)
                     .filter(|other| *other != queue);
-                let gone = &self.snapshot.absent_queues;
+                let gone = &self.snapshot.blocked_queues;
                 let next = others.filter(|other| !gone.contains(other)).take(places);
                 self.ledger.extend(next.map(QueueAction::WakeQueue));
             }
@@ -304,9 +312,10 @@ impl Planner<'_> {
         (max as usize).saturating_sub(semaphore.holders.len())
     }
 
-    /// Updates this queue's entry in the line: asking since `asked`, or removed for `None`. Does
-    /// not add it to a line of [`WAITING_MAX`], and while the plan is incomplete neither changes
-    /// nor removes it. If this queue asks, also removes queues that cannot come. Sorts the line.
+    /// Updates this queue's entry in the line of a semaphore: asking since `asked`, or removed for
+    /// `None`. Does not add it to a line that already has [`WAITING_MAX`] queues. While the plan is
+    /// incomplete, may add the entry but neither changes nor removes it. If this queue asks, also
+    /// removes queues that cannot take the semaphore now. Sorts the line.
     fn update_waiter(&self, semaphore: &mut Semaphore, asked: Option<WaitingSince>) {
         let queue = &self.head.key;
         let is_sure = !self.is_incomplete;
@@ -325,7 +334,9 @@ impl Planner<'_> {
             None => {}
         }
         if asked.is_some() {
-            semaphore.waiting.retain(|waiter| !self.snapshot.absent_queues.contains(&waiter.key()));
+            semaphore
+                .waiting
+                .retain(|waiter| !self.snapshot.blocked_queues.contains(&waiter.key()));
         }
         semaphore.waiting.sort_by_cached_key(SemaphoreWaiter::service_order);
     }
@@ -336,11 +347,12 @@ impl Planner<'_> {
         known.cloned().unwrap_or_else(|| Semaphore::new(key.clone()))
     }
 
-    /// Records that a job of this queue waits for a semaphore since `since`, so that the queue
-    /// stands in line and later jobs of it come after. `hands` says whether the job has its nodes.
-    fn add_waiting_job(&mut self, key: &SemaphoreKey, since: Timestamp, hands: NodesHeld) {
-        self.semaphore_waits.entry(key.clone()).or_default().add(hands, since);
-        self.waiting_jobs.push(WaitingJob { key: key.clone(), since, hands });
+    /// Records in this plan that a job of this queue waits for a semaphore since `since`, so that
+    /// the queue stands in line and its later jobs come after. `nodes_held` says whether the job
+    /// has its nodes. The caller has reserved room for the semaphore's record.
+    fn add_waiting_job(&mut self, key: &SemaphoreKey, since: Timestamp, nodes_held: NodesHeld) {
+        self.semaphore_waits.entry(key.clone()).or_default().add(nodes_held, since);
+        self.waiting_jobs.push(WaitingJob { key: key.clone(), since, nodes_held });
         let semaphore = self.semaphore(key);
         self.semaphores.entry(key.clone()).or_insert(semaphore);
     }
@@ -367,7 +379,7 @@ impl Planner<'_> {
 }
 
 /// Returns whether a job has its nodes when it acquires its semaphores, by the order in which it
-/// takes them.
-fn hands_of(job: &Job) -> NodesHeld {
+/// takes them. It need not have them yet.
+fn nodes_held(job: &Job) -> NodesHeld {
     if job.takes_nodes_first() { NodesHeld::With } else { NodesHeld::Without }
 }

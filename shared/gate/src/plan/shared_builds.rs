@@ -245,9 +245,10 @@ fn can_share_build(item: &Item, job: &Job, other: &Item, other_job: &Job) -> boo
     may_share_build(item, job, other, other_job) && job.summary.dependencies.iter().all(before)
 }
 
-/// Returns whether two jobs of different members allow a shared build: they have the same name and
-/// are frozen alike, and `deduplicate` allows it for any project of the bundle, or only for changes
-/// of the same project and branch. Never for `noop`.
+/// Returns whether two jobs of different members of one bundle allow a shared build: they have the
+/// same name and are frozen alike, and `deduplicate` allows it for any project of the bundle, or
+/// only for changes of the same project and branch. Never for `noop`. That both are in one bundle
+/// is not checked.
 pub fn may_share_build(item: &Item, job: &Job, other: &Item, other_job: &Job) -> bool {
     let (own, its) = (&job.summary, &other_job.summary);
     let may = match own.sharing {

@@ -213,7 +213,9 @@ impl StoredHead {
         self.versions().map_or(true, |items| items.iter().any(|(id, _)| id == item))
     }
 
-    /// Combines the record with the items' records into a head.
+    /// Combines the record with the items' records, which `item` returns, into a head. Fails if the
+    /// record of a queued item is missing or has another version than this head expects, and for an
+    /// invalid entry.
     ///
     /// # Errors [`HeadError`] where an item's record is missing or has another version, and for an
     /// invalid entry.

@@ -5,9 +5,10 @@ use sluice_config::pipeline::{CheckConclusion, CommitStatusState, GitHubReporter
 use sluice_model::ConnectionName;
 
 /// Appends the actions of a GitHub reporter to `actions`: those of status, check run, comment,
-/// review and labels that it sets. Without a `comment` setting, a report on an entry or a start
-/// makes a comment only if it makes no status, check run or review; other reports always make one.
-/// An empty text makes no comment.
+/// review and labels that it sets. Status and check run have the name `context` and link to `page`,
+/// unless the reporter sets another address. The markers are made of `id`. Without a `comment`
+/// setting, a report on an entry or a start makes a comment only if it makes no status, check run
+/// or review; other reports always make one. An empty `text` makes no comment.
 #[expect(
     clippy::too_many_arguments,
     reason = "there is one caller, and each argument is a part of the report"

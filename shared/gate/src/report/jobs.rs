@@ -6,7 +6,8 @@ use crate::merge::LineNote;
 use sluice_model::Timestamp;
 
 /// Returns a job's line: its name with a link, its result or own message, duration, and the
-/// explanation of a failure. A job that has not ended is shown as in progress.
+/// explanation of a failure. A job that has not ended is shown as in progress. `now` is used for an
+/// end without a time.
 pub(super) fn job_line(job: &Job, now: Timestamp) -> String {
     let JobStatus::Ended { result, detail, started_at, ended_at, log_url } = &job.status else {
         return format!("- {} : in progress\n", job.summary.name);

@@ -36,7 +36,9 @@ pub struct PublishedMessage<'a> {
     pub returned: bool,
 }
 
-/// Returns the payload of a message about a report.
+/// Returns the payload of a message about a report. It has the fields of the change twice, as older
+/// messages of Zuul have. `facts` is what the report lacks; without an item there, the author, the
+/// times and the buildset are null.
 pub fn payload(report: &Report, message: PublishedMessage<'_>, facts: &PublishedItem) -> Value {
     let candidate = facts.item.as_ref().map(|item| &item.candidate);
     let change = change(&report.change, candidate.map(|candidate| candidate.url.as_str()));
@@ -96,7 +98,8 @@ fn buildset(
     })
 }
 
-/// Returns the fields of a job's build. A job without a build has only those of the job.
+/// Returns the fields of a job's build. A job without a build has only those of the job. With
+/// `message.returned` the data that the build returned is included, without its part `zuul`.
 fn build(
     report: &Report,
     item: &Item,

@@ -102,15 +102,15 @@ impl Occasion {
     /// configuration errors, those for failures are returned; for a superseded item, none.
     pub(super) fn reporters(self, pipeline: &Pipeline) -> &[PipelineReporter] {
         let reporters = &pipeline.reporters;
-        let or_failure = |own: &'_ [PipelineReporter]| own.is_empty();
+        let is_empty = |own: &'_ [PipelineReporter]| own.is_empty();
         match self {
             Self::Enqueue => &reporters.enqueue,
             Self::Start => &reporters.start,
             Self::Success => &reporters.success,
-            Self::MergeConflict if !or_failure(&reporters.merge_conflict) => {
+            Self::MergeConflict if !is_empty(&reporters.merge_conflict) => {
                 &reporters.merge_conflict
             }
-            Self::ConfigError if !or_failure(&reporters.config_error) => &reporters.config_error,
+            Self::ConfigError if !is_empty(&reporters.config_error) => &reporters.config_error,
             Self::Failure
             | Self::MergeConflict
             | Self::MergeFailure
@@ -126,7 +126,9 @@ impl Occasion {
     }
 
     /// Returns the first lines of the report: the pipeline's message for the occasion, and `why`
-    /// where the message does not explain it.
+    /// where the message does not explain it; for [`Self::Unmergeable`] only `why`. Empty for a
+    /// superseded item. `why` is not used for an entry, a start, a success, a job's failure and a
+    /// change without jobs.
     pub(super) fn headline(
         self,
         messages: &Messages,

@@ -81,7 +81,7 @@ pub struct Bench {
     pub semaphores: BTreeMap<SemaphoreKey, Semaphore>,
     pub semaphore_max: u32,
     /// Queues that wait for a semaphore but cannot take it.
-    pub absent_queues: BTreeSet<QueueKey>,
+    pub blocked_queues: BTreeSet<QueueKey>,
     /// Idle semaphore holders, with the time since when.
     pub idle_holders: BTreeMap<BuildId, Timestamp>,
     /// The records of branch locks.
@@ -187,7 +187,7 @@ impl Bench {
             removed_reasons: Vec::new(),
             semaphores: BTreeMap::new(),
             semaphore_max: 1,
-            absent_queues: BTreeSet::new(),
+            blocked_queues: BTreeSet::new(),
             idle_holders: BTreeMap::new(),
             branch_locks: BTreeMap::new(),
             woken: Vec::new(),
@@ -353,7 +353,7 @@ impl Bench {
             residencies: self.residencies.clone(),
             semaphores: self.semaphores.clone(),
             branch_locks: self.branch_locks.clone(),
-            absent_queues: self.absent_queues.clone(),
+            blocked_queues: self.blocked_queues.clone(),
             idle_holders: self.idle_holders.clone(),
             resolve_semaphore: &|name| {
                 let key = SemaphoreKey { tenant: Some("t".into()), name: name.to_owned() };

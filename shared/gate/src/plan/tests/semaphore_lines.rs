@@ -80,12 +80,12 @@ fn no_queue_is_woken_if_no_place_is_left() {
 #[test]
 fn a_queue_that_cannot_come_is_skipped_for_the_next() {
     let (mut holder, mut all) = waiting(&["first", "second", "third"]);
-    holder.absent_queues.insert(all[0].head.key.clone());
+    holder.blocked_queues.insert(all[0].head.key.clone());
     holder.end('A', "deploy", Success);
     holder.run();
     assert_eq!(holder.woken, [all[1].head.key.clone()]);
     let mut second = all.remove(1);
-    second.absent_queues.insert(all[0].head.key.clone());
+    second.blocked_queues.insert(all[0].head.key.clone());
     assert!(plan_with_records_of(&mut second, &holder).contains("run B deploy"));
     // A queue that comes back is in line as before.
     let first = &mut all[0];
@@ -94,7 +94,7 @@ fn a_queue_that_cannot_come_is_skipped_for_the_next() {
     second.semaphores.clone_from(&first.semaphores);
     second.end('B', "deploy", Success);
     second.woken.clear();
-    second.absent_queues.clear();
+    second.blocked_queues.clear();
     second.run();
     assert_eq!(second.woken, std::slice::from_ref(&first.head.key));
 }
@@ -242,7 +242,7 @@ fn a_job_requests_nodes_if_earlier_jobs_leave_a_place() {
         bench.semaphore_max = max;
         let other = QueueKey { queue: "other".into(), ..bench.head.key.clone() };
         bench.semaphores.extend([old_line("lock", &other)]);
-        bench.absent_queues.extend(is_gone.then_some(other));
+        bench.blocked_queues.extend(is_gone.then_some(other));
         bench.approve("A");
         bench.run();
         let line = (!is_asking).then(|| "A waits for semaphores: lock".to_owned());

@@ -246,7 +246,7 @@ fn a_queue_that_cannot_come_does_not_block_others() {
     bench.approve("A");
     bench.run();
     assert_eq!(waiting_jobs(&bench), ["A waits for semaphores: lock"]);
-    bench.absent_queues.insert(frozen);
+    bench.blocked_queues.insert(frozen);
     assert_snapshot!(bench.run(), @r"
     run A deploy on 0A
     lock held by [A deploy]
