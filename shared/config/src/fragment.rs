@@ -324,7 +324,7 @@ pub fn config_paths<'p>(
     let ignored: Vec<&str> = sorted
         .iter()
         .filter_map(|path| path.strip_suffix(IGNORE))
-        .filter(|folder| !folder.is_empty())
+        .filter(|folder| folder.ends_with('/'))
         .collect();
     let below = |root: &str| -> Vec<&'p str> {
         let is_file = !root.ends_with('/');
@@ -507,6 +507,8 @@ mod tests {
             config_paths([".zuul.yaml", "extra/z.yaml", "one.yaml"], &extra),
             [".zuul.yaml", "extra/z.yaml", "one.yaml"]
         );
+        let only_ends_like_it = ["zuul.d/a.yaml", "zuul.d/a.zuul.ignore"];
+        assert_eq!(config_paths(only_ends_like_it, &[]), ["zuul.d/a.yaml"]);
         assert_eq!(
             config_paths(["zuul.d/a.yaml", "zuul.d/t/.zuul.ignore", "zuul.d/t/b.yaml"], &[]),
             ["zuul.d/a.yaml"]

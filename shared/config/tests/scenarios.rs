@@ -455,6 +455,31 @@ fn role_mappings_go_from_rules_to_roles() {
     assert_eq!(config.api_root.role_mappings["all"], ["read"]);
 }
 
+/// Z2.1: a permission whose condition cannot be read is not granted at all.
+#[test]
+fn a_permission_with_an_unreadable_condition_is_not_granted() {
+    let main = "
+- role: {name: enqueuer, permissions: {enqueue: {conditions: {project: 5, ref: main}}, autohold: true}}
+";
+    let (config, errors) = parse_main("main.yaml", main, &connections());
+    assert_eq!(errors.len(), 1, "{errors:#?}");
+    assert_eq!(config.authorization_roles["enqueuer"].permissions.len(), 1);
+}
+
+/// Z2.1: a project in the main file has a name.
+#[test]
+fn a_project_without_a_name_is_an_error() {
+    for entry in ["{5: {}}", "{\"\": {}}", "\"\""] {
+        let main = format!(
+            "- tenant: {{name: one, source: {{github: {{untrusted-projects: [{entry}]}}}}}}\n"
+        );
+        let (config, errors) = parse_main("main.yaml", &main, &connections());
+        assert_eq!(errors.len(), 1, "{entry}: {errors:#?}");
+        assert!(errors[0].diagnostic.message.contains("a project's name"), "{errors:#?}");
+        assert_eq!(config.tenants[0].projects.len(), 0);
+    }
+}
+
 /// Z2.1: built-in roles cannot be defined, and every permission that a route needs can be granted.
 #[test]
 fn built_in_roles_are_not_defined_and_every_permission_of_a_route_can_be_given() {

@@ -18,9 +18,11 @@ pub async fn print(
     number: u64,
     project: Option<&str>,
 ) -> anyhow::Result<bool> {
-    let project_part = project.map(|project| format!("&project={project}")).unwrap_or_default();
-    let changes: Vec<Value> =
-        client.get(&format!("tenant/{tenant}/why?change={number}{project_part}")).await?;
+    let query = url::form_urlencoded::Serializer::new(String::new())
+        .append_pair("change", &number.to_string())
+        .extend_pairs(project.map(|project| ("project", project)))
+        .finish();
+    let changes: Vec<Value> = client.get(&format!("tenant/{tenant}/why?{query}")).await?;
     let mut is_known = false;
     for change in &changes {
         let name = format!("{}#{}", text(change, "project"), change["number"]);

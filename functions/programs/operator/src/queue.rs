@@ -7,7 +7,7 @@ use super::enqueue::EXIT_PENDING;
 use super::operator;
 use super::selectors::{PipelineSelector, ProjectSelector};
 use crate::output::print_line;
-use anyhow::{Context as _, bail};
+use anyhow::{Context as _, bail, ensure};
 use clap::Args;
 use sluice_aws::OsEntropy;
 use sluice_gate::{DEQUEUED_BY_OPERATOR, Entry, InboxMessage, InboxMessageKind, Slot, SlotStatus};
@@ -332,16 +332,17 @@ async fn send_command(
 }
 
 /// Parses a change as zuul-client writes it: `number`, or `number,revision`. Returns the number and
-/// the text after the comma, `None` without a comma. That text is not checked: it may be empty or
-/// only the start of a commit id.
+/// the text after the comma, `None` without a comma. An empty revision is an error. Otherwise that
+/// text is not checked: it may be only the start of a commit id.
 pub(super) fn number_and_head(change: &str) -> anyhow::Result<(u64, Option<&str>)> {
     let (number, head) = match change.split_once(',') {
         Some((number, head)) => (number, Some(head)),
         None => (change, None),
     };
-    let number = number.parse().with_context(|| {
-        format!("could not use {change:?} as a change: give its number, or number,revision")
-    })?;
+    let unusable =
+        || format!("could not use {change:?} as a change: give its number, or number,revision");
+    let number = number.parse().with_context(unusable)?;
+    ensure!(head != Some(""), unusable());
     Ok((number, head))
 }
 

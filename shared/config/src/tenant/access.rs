@@ -229,8 +229,8 @@ fn permissions(node: &Node, p: &mut Diagnostics) -> Option<BTreeMap<Permission, 
 
 /// Reads the mapping that limits a permission by its `conditions` to projects and refs. Without
 /// `conditions` the permission always applies. `None`, with an error, if one of the two is not a
-/// mapping, or the conditions have neither `project` nor `ref`. A condition that is no text is an
-/// error and unset. `path` is how errors name the attribute.
+/// mapping, the conditions have neither `project` nor `ref`, or one of these is no text. `path` is
+/// how errors name the attribute.
 fn conditions(node: &Node, path: &str, p: &mut Diagnostics) -> Option<Grant> {
     let mut f = Fields::of(node, path, p)?;
     let inner_path = f.path("conditions");
@@ -238,8 +238,10 @@ fn conditions(node: &Node, path: &str, p: &mut Diagnostics) -> Option<Grant> {
     f.finish(p);
     let Some(node) = node else { return Some(Grant::Always(true)) };
     let mut f = Fields::of(node, &inner_path, p)?;
+    let errors_before = p.list.len();
     let (project, r#ref) = (f.text("project", p), f.text("ref", p));
     let is_empty = !f.has_been_given();
+    let is_unreadable = p.list.len() > errors_before;
     f.finish(p);
     if is_empty {
         p.syntax(
@@ -249,5 +251,6 @@ fn conditions(node: &Node, path: &str, p: &mut Diagnostics) -> Option<Grant> {
         );
         return None;
     }
-    Some(Grant::Where { project, r#ref })
+    // Without the condition that cannot be read, the permission would apply to more.
+    (!is_unreadable).then_some(Grant::Where { project, r#ref })
 }

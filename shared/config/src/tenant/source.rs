@@ -212,17 +212,18 @@ impl ListReader<'_> {
         found: &mut Vec<(&'n Node, TenantProject)>,
         p: &mut Diagnostics,
     ) {
-        let (name, attributes) = match &node.value {
-            Value::Text(name) => (name.as_str(), None),
-            Value::Map(pairs) if pairs.len() == 1 => match pairs.first() {
-                Some((key, value)) => (key.as_text().unwrap_or_default(), Some(value)),
-                None => return,
+        let named = match &node.value {
+            Value::Text(name) => Some((name.as_str(), None)),
+            Value::Map(pairs) => match pairs.as_slice() {
+                [(key, value)] => key.as_text().map(|name| (name, Some(value))),
+                _ => None,
             },
-            _ => {
-                let what =
-                    "a project's name, a mapping of it to attributes, or a group with \"projects\"";
-                return p.expected(node, list, what);
-            }
+            _ => None,
+        };
+        let Some((name, attributes)) = named.filter(|(name, _)| !name.is_empty()) else {
+            let what =
+                "a project's name, a mapping of it to attributes, or a group with \"projects\"";
+            return p.expected(node, list, what);
         };
         let Some(canonical) = self.connections.project(self.connection, name) else {
             return;

@@ -69,22 +69,29 @@ impl ReportMessage<'_> {
     /// slashes, as a project's name does. Characters that a subscription would read as wildcards,
     /// and control characters, are replaced by `_`. A long topic is cut.
     fn topic(&self, topic: &str) -> String {
-        let (mut filled, mut rest) = (String::new(), topic);
-        while let Some((before, after)) = rest.split_once('{') {
-            filled.push_str(before);
-            let Some((name, further)) = after.split_once('}') else { break };
-            let value = match name {
-                "change" => self.words.value("change.number"),
-                "action" => Some(self.occasion.to_owned()),
-                name => self.words.value(name),
-            };
-            filled.push_str(&value.unwrap_or_default());
-            rest = further;
-        }
-        filled.push_str(rest);
+        let filled = fill_names(topic, |name| match name {
+            "change" => self.words.value("change.number"),
+            "action" => Some(self.occasion.to_owned()),
+            name => self.words.value(name),
+        });
         let is_wildcard = |c: char| matches!(c, '+' | '#') || c.is_control();
         filled.chars().map(|c| if is_wildcard(c) { '_' } else { c }).take(LINE_CHARS_MAX).collect()
     }
+}
+
+/// Returns a text with each `{name}` replaced by its value, or by nothing if it has none. A brace
+/// that is not closed stays as it is.
+fn fill_names(text: &str, value: impl Fn(&str) -> Option<String>) -> String {
+    let (mut filled, mut rest) = (String::new(), text);
+    while let Some((before, after)) = rest.split_once('{')
+        && let Some((name, further)) = after.split_once('}')
+    {
+        filled.push_str(before);
+        filled.push_str(&value(name).unwrap_or_default());
+        rest = further;
+    }
+    filled.push_str(rest);
+    filled
 }
 
 impl ReportAction {
@@ -173,6 +180,21 @@ fn stored_char(c: char) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Z6.10: names in an MQTT topic are replaced, and the rest stays as it is written.
+    #[test]
+    fn names_in_a_topic_are_replaced() {
+        let value = |name: &str| (name == "pipeline").then(|| "gate".to_owned());
+        for (topic, filled) in [
+            ("zuul/{pipeline}/result", "zuul/gate/result"),
+            ("{pipeline}{pipeline}", "gategate"),
+            ("zuul/{unknown}/x", "zuul//x"),
+            ("zuul/{pipeline", "zuul/{pipeline"),
+            ("{pipeline}/{pipeline", "gate/{pipeline"),
+        ] {
+            assert_eq!(fill_names(topic, value), filled, "{topic}");
+        }
+    }
 
     /// C2: the record of a report can be written, whatever its texts contain.
     #[test]
