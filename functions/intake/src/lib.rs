@@ -10,7 +10,7 @@
 //!   Such an event starts no pipeline, but queues that hold the change still learn its state.
 //! - [`route`] decides which pipelines of which tenants are concerned and builds the messages.
 //! - [`dependencies`] resolves what a change depends on, [`bundle`] adds the members of its
-//!   dependency cycle, [`split_messages`] splits messages that are too large for a record.
+//!   dependency cycle, [`oversized_messages`] splits messages that are too large for a record.
 //! - [`deferred`] keeps events until the configuration they depend on is live.
 //!
 //! Other sources of events:
@@ -38,13 +38,13 @@ mod dependencies;
 mod image_events;
 mod missed_events;
 mod operator_enqueue;
+mod oversized_messages;
 mod process_delivery;
 mod pushes;
 mod route;
 mod schedule;
 mod seen_events;
 mod self_authored;
-mod split_messages;
 mod sweep;
 mod trigger_outcomes;
 mod zuul_events;

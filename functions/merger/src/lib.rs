@@ -4,8 +4,8 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod freeze;
-mod included_job_files;
 mod missing_playbooks;
+mod playbooks_of_included_jobs;
 mod state;
 
 use async_trait::async_trait;

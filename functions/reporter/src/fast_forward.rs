@@ -1,5 +1,5 @@
-//! Merging by a push: fast-forwards the branch to the tested commit, together with landings behind
-//! it that the same push may merge.
+//! Prepares merging by a push, which [`crate::land`] makes: it fast-forwards the branch to the
+//! tested commit, together with landings behind it that the same push may merge.
 //!
 //! The push names the commit that the branch is at, so it is made completely or not at all. The
 //! branch shows whether it was made, for each commit separately. A retry reads the branch before it
