@@ -102,7 +102,8 @@ pub(super) enum Form {
 }
 
 impl<'l> JobBuilder<'l> {
-    /// Returns a job with default values, to which no definition is applied yet.
+    /// Returns the builder of the job `name`, with default values and without any definition. The
+    /// definitions that are applied later take their weight from `budget`.
     pub(super) fn new(layout: &'l Layout, budget: &'l Budget, name: &str) -> Self {
         Self {
             layout,
@@ -126,10 +127,11 @@ impl<'l> JobBuilder<'l> {
         }
     }
 
-    /// Applies a definition of the job or of an ancestor. The definitions must come in order, the
-    /// outermost ancestor first, and before all entries. Returns every reason why the definition is
-    /// not allowed; empty if it was applied in full. A definition that may not inherit from its
-    /// parent is applied nevertheless, to find further errors.
+    /// Applies a definition of the job or of an ancestor. A definition of another job than the one
+    /// before makes that job the parent. The caller passes the definitions as
+    /// [`collect`](super::collect::collect) returns them, before all entries, and has checked their
+    /// branches. Returns why the definition, or a part of it, is not applied. A definition that may
+    /// not inherit from its parent is an error too, but applied, to find further errors.
     pub(super) fn apply_variant(&mut self, variant: &Variant<'_>) -> Vec<Rejection> {
         let origin = Origin {
             source: variant.defined.source(),
@@ -146,8 +148,9 @@ impl<'l> JobBuilder<'l> {
         rejections
     }
 
-    /// Applies an entry of a project's job list, after all definitions. Returns every reason why it
-    /// is not allowed; empty if it was applied in full.
+    /// Applies an entry of a project's job list, after all definitions. The caller has checked the
+    /// branches of the entry; `source` is the file that holds it. Returns why the entry, or a part
+    /// of it, is not applied; empty if it was applied in full.
     pub(super) fn apply_entry(&mut self, job: &JobStanza, source: &Source) -> Vec<Rejection> {
         let depth = self
             .job
@@ -229,11 +232,11 @@ impl<'l> JobBuilder<'l> {
         Some(format!("{job} is a protected job of a different project, {project}"))
     }
 
-    /// Applies a definition or entry, and returns every reason why it is wrong; empty if it was
-    /// applied in full. Applies nothing if it sets a forbidden attribute or its lists and variables
-    /// exceed the budget. With a wrong nodeset, the nodeset before stays; with a wrong secret, its
-    /// playbooks are not added. The rest is applied then. An undefined nodeset is no error here:
-    /// the job then has no nodeset, which the caller checks after the last definition.
+    /// Applies a definition or entry, and returns why it, or a part of it, is not applied. If it
+    /// sets a forbidden attribute, or its lists and variables exceed the budget, nothing is applied
+    /// and nothing else is checked. With a wrong nodeset, the nodeset before stays; with a wrong
+    /// secret, its playbooks are not added; the rest is applied then. An undefined nodeset is no
+    /// error here: the job then has no nodeset, which the caller checks after the last definition.
     fn apply(&mut self, from: &JobStanza, origin: &Origin<'_>) -> Vec<Rejection> {
         let mut rejections = self.forbidden_attributes(from, origin);
         if !rejections.is_empty() {

@@ -153,12 +153,12 @@ pub(super) fn applies(
     }
 }
 
-/// Returns the definitions of `name` and its ancestors that apply, the outermost ancestor first,
-/// each with its depth. An error if a job of the chain has no definition that applies or is
-/// undefined, if it inherits from itself or over more than 50 levels, or if more than 1,000
-/// definitions apply. `checkouts` are those of the job's entries, which also select definitions.
-/// The examined definitions are added to `steps`, if given, also before an error. The built-in job
-/// `noop` counts as undefined unless the layout defines it.
+/// Returns the definitions of `name` and its ancestors that apply, each with its depth. All
+/// definitions of a parent come before the first definition that names it. An error if a job of the
+/// chain has no definition that applies, is undefined, or inherits from itself, over more than 50
+/// levels, or if more than 1,000 definitions apply. `checkouts` are those of the job's entries,
+/// which also select definitions. The examined definitions are added to `steps`, if given, also
+/// before an error. The built-in job `noop` counts as undefined unless the layout defines it.
 pub(super) fn collect<'l>(
     layout: &'l Layout,
     name: &str,
@@ -192,11 +192,12 @@ struct Traversal<'l, 's> {
 }
 
 impl<'l> Traversal<'l, '_> {
-    /// Adds the definitions of a job that apply to `self.found`, the definitions of its ancestors
-    /// before them unless they are there already. The caller has checked that the job's own
-    /// definitions are not there. `checkouts` are those of the entries and of the children, and
-    /// select the definitions. An error if none applies, the job is undefined, an ancestor fails,
-    /// or a limit is exceeded; `self` must not be used then. Depths are not set yet.
+    /// Adds the definitions of a job that apply to `self.found`, and before them those of each
+    /// parent, unless they are there already. The caller has checked that the job's own definitions
+    /// are not there. `checkouts` are those of the entries and of the children; their branch, if
+    /// the job's project has it, selects the definitions instead of the target's. An error if none
+    /// applies, the job is undefined or inherits from itself, an ancestor fails, or a limit is
+    /// exceeded; `self` must not be used then. Depths are not set yet.
     fn job(&mut self, name: &str, checkouts: &Checkouts<'l>) -> Result<(), Unmatched<'l>> {
         if self.stack.len() >= DEPTH_MAX || self.stack.iter().any(|above| above == name) {
             self.stack.push(name.to_owned());

@@ -37,13 +37,13 @@ pub struct Forecast {
 }
 
 impl Layout {
-    /// Freezes the jobs of every pipeline of these projects on the given branches, and returns the
-    /// errors and warnings that changes to these would get, sorted by place. Errors that
-    /// [`Layout::errors`] has, and errors that depend on undefined names, are left out. With
-    /// [`Coverage::Repository`], so are errors about `allowed-projects`, and errors about
+    /// Freezes the jobs of every pipeline of these projects on the given branches, with unknown
+    /// files, and returns the errors and warnings that changes to these would get, sorted by place.
+    /// Errors that [`Layout::errors`] has, and errors that depend on undefined names, are left out.
+    /// With [`Coverage::Repository`], so are errors about `allowed-projects`, and errors about
     /// dependencies become warnings. Also returns the jobs that would run the playbook with their
-    /// name, one for each job name and branch. After 2,000 pairs of pipeline and branch, the
-    /// remaining pairs are only counted.
+    /// name, one for each job name and branch. After 2,000 pairs of pipeline and branch, over all
+    /// projects, the remaining pairs are only counted.
     pub fn foresee(
         &self,
         projects: &[(ProjectName, Vec<BranchName>)],

@@ -93,8 +93,9 @@ impl Layout {
 
     /// Does the same as [`Layout::freeze`], and also explains the result for each listed job,
     /// including those that do not run or are listed only for other branches. The explanation is
-    /// returned even if the jobs cannot be frozen. It ends early if the project lists too many jobs
-    /// or their definitions are too large.
+    /// returned even if the jobs cannot be frozen. Errors about dependencies are not in it: a job
+    /// with wrong dependencies counts as running. It is empty if the pipeline or the project is
+    /// unknown or the project lists too many jobs, and ends early if the definitions are too large.
     pub fn freeze_with_trace(
         &self,
         input: &FreezeInput<'_>,
@@ -105,7 +106,8 @@ impl Layout {
     }
 
     /// Does the same as [`Layout::freeze`]. Also adds an explanation for each listed job, including
-    /// jobs that do not run, to `trace` if it is given, even if the jobs cannot be frozen.
+    /// jobs that do not run, to `trace` if it is given, even if the jobs cannot be frozen. Errors
+    /// about dependencies are not in the explanation.
     fn freeze_traced(
         &self,
         input: &FreezeInput<'_>,
@@ -120,8 +122,9 @@ impl Layout {
 
     /// Freezes each job, regardless of errors in others. Returns the jobs that run, which count
     /// only if there are no errors, all errors, and an error for each job of which an ancestor has
-    /// no definition for the branch (`parentless`). Adds an explanation for each job to `trace` if
-    /// it is given. The result is empty if the pipeline is not defined.
+    /// no definition for the branch (`parentless`); such a job only does not run. Adds an
+    /// explanation for each job to `trace` if it is given. The result is empty if the pipeline is
+    /// not defined.
     pub(super) fn freeze_each(
         &self,
         input: &FreezeInput<'_>,
@@ -190,7 +193,8 @@ impl<'l> Freezer<'l, '_> {
     /// Freezes each job in the item's job lists and returns those that run, in listed order, with
     /// their dependencies resolved. Stores the errors in `self.found`, the names of failed jobs in
     /// `self.broken`, and an explanation for each job in `self.trace` if that is set. Returns no
-    /// job if there are too many entries or the budget is spent, with an error in `self.found`.
+    /// job, with an error in `self.found`, if there are too many entries or the budget is spent
+    /// before the last job.
     fn jobs(&mut self) -> Vec<FrozenJob> {
         let found = entries(self.layout, self.input);
         // Only the trace needs them.
@@ -280,10 +284,11 @@ impl<'l> Freezer<'l, '_> {
     }
 
     /// Freezes one job from its definitions and entries. Returns the merged job, or why it is
-    /// skipped, or that an ancestor has no definition for the branch, or its errors. A job that
-    /// file matchers or requested images exclude runs nevertheless if the change redefines it
-    /// (`is_redefined`). `variables` are the project's. The examined definitions and entries are
-    /// added to `steps`, if given. Stores nothing in `self`, but uses up the budget.
+    /// skipped, or that an ancestor has no definition for the branch, or its errors. If the change
+    /// redefines the job (`is_redefined`), file matchers and requested images do not exclude it: it
+    /// runs, or fails if it may not run here. `variables` are the project's. The examined
+    /// definitions and entries are added to `steps`, if given. Stores no result in `self`, but uses
+    /// up the budget.
     fn job(
         &self,
         name: &str,
@@ -349,10 +354,10 @@ impl<'l> Freezer<'l, '_> {
 
     /// Removes soft dependencies on jobs that do not run, and on reporters, which run only after
     /// the reports, unless the dependent job is a reporter too. Stores an error for each hard
-    /// dependency of this kind and for each dependency cycle; the jobs themselves stay. A
-    /// dependency on a job that has an error itself is not reported. Makes all jobs but
-    /// initializers depend on the initializers. `entries` are the entries of the item's job lists,
-    /// by job.
+    /// dependency of this kind and for each dependency cycle, at most 20; the jobs themselves stay.
+    /// A dependency on a job in `self.broken`, which has an error itself, is not reported. Makes
+    /// all jobs but initializers depend on the initializers. `entries` are the entries of the
+    /// item's job lists, by job.
     fn dependencies(&mut self, jobs: &mut [FrozenJob], entries: &BTreeMap<&str, Vec<Entry<'l>>>) {
         let running: BTreeSet<JobName> = jobs.iter().map(|job| job.name.clone()).collect();
         let is_reporter = |job: &&FrozenJob| job.run_time.kind == JobKind::Reporter;
@@ -461,11 +466,12 @@ struct Built {
 }
 
 /// Merges the definitions and job list entries of a job that match the item. The error is why it
-/// does not run: nothing matches, an ancestor has no definition for the branch, or all its errors,
-/// at most 20. A job that file matchers or requested images exclude is still built, with the reason
-/// in `skip_reason`; errors about where it may run are then only in `forbidden`, which is empty
-/// otherwise. `variables` are the project's, which those of the job override. Uses up the budget,
-/// and adds the examined definitions and entries to `steps`, if given.
+/// does not run: nothing matches, an ancestor has no definition for the branch, or its errors, at
+/// most 20, or one if the budget is spent. A job that file matchers or requested images exclude is
+/// still built, with the reason in `skip_reason`; errors about where it may run are then only in
+/// `forbidden`, which is empty otherwise. `variables` are the project's, which those of the job
+/// override. Uses up the budget, and adds the examined definitions and entries to `steps`, if
+/// given.
 fn build<'l>(
     context: BuildContext<'l>,
     name: &str,

@@ -42,9 +42,10 @@ impl Layout {
 
     /// Returns the parameters that a manual enqueue of a project accepts in a pipeline, sorted by
     /// name. If several stanzas or templates define one, the last counts. Stanzas and templates for
-    /// other branches than `branch` are left out. With `branch` `None`, those that name no
-    /// `branches` apply, whatever branch holds them. Whether the pipeline allows parameters is not
-    /// checked.
+    /// other branches than `branch` are left out. With `branch` `None`, stanzas without `branches`
+    /// apply, whatever branch holds them, and those with `branches` do not, unless a pattern
+    /// matches the empty text. Empty if the project is unknown. Whether the pipeline allows
+    /// parameters is not checked.
     pub fn parameters(
         &self,
         project: &ProjectName,
@@ -63,10 +64,10 @@ impl Layout {
     }
 
     /// Returns why a request for an image would run nothing: pipelines accept the event
-    /// `image-build`, but the project that defines the image lists no job that builds it in any of
-    /// them. `definition` is the file that defines the image; its project and branch count. `None`
-    /// if a job would run, if no pipeline accepts the event, or if freezing fails in one of them,
-    /// which the attempt itself reports.
+    /// `image-build`, but the project that defines the image runs no job that builds it in any of
+    /// them. `definition` is the file that defines the image; its project and branch count. `image`
+    /// is the name as `image-build-name` writes it. `None` if a job would run, if no pipeline
+    /// accepts the event, or if freezing fails in one of them, which the attempt itself reports.
     pub fn why_image_is_not_built(&self, definition: &Source, image: &str) -> Option<String> {
         let asks = |trigger: &Trigger| match &trigger.kind {
             TriggerKind::Zuul(zuul) => zuul.event.iter().any(|event| event == "image-build"),

@@ -155,11 +155,11 @@ impl Layout {
     }
 }
 
-/// Returns a warning for each entry in `pre-run`, `run` and `post-run` of a job in an included file
-/// whose playbook does not exist next to the main configuration (Z2.5), under any of the candidate
-/// names. `has` returns whether a file exists at a path relative to the main configuration's
-/// directory. Implied playbooks are not checked. A file that `files` has twice gets its warnings
-/// twice.
+/// Returns a warning for each entry in `pre-run`, `run` and `post-run` of a job in `files`, the
+/// included files (Z2.5), whose playbook does not exist next to the main configuration, under any
+/// of the candidate names. `has` returns whether a file exists at a path relative to the main
+/// configuration's directory. Implied playbooks are not checked. A file that `files` has twice gets
+/// its warnings twice.
 ///
 /// It may exist in a config project, which some tenants may have and others not (Z4.9).
 pub fn missing_included_playbooks(

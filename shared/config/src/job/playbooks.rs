@@ -24,11 +24,12 @@ fn weight_of_secrets(secrets: &Secrets) -> usize {
 impl JobBuilder<'_> {
     /// Appends `pre-run`, puts `post-run` first and replaces `run`, if set, each with the roles,
     /// semaphores and secrets that the playbooks may use, including secrets that earlier
-    /// definitions share. A `job` stanza without `run` adds an implied playbook to `implied_run`.
-    /// Secrets with `pass-to-parent` also go to the playbooks added before, and require review if
-    /// one of these is untrusted. Secrets of an untrusted project require review and restrict the
-    /// job to that project. An error if a secret is missing or not allowed, or the budget is spent;
-    /// then no playbook is added, but passed secrets and restrictions may stay.
+    /// definitions share. The caller has applied the definition's `roles`. A `job` stanza without
+    /// `run` adds an implied playbook to `implied_run`. Secrets with `pass-to-parent` also go to
+    /// the playbooks added before, and require review if one of these is untrusted. Secrets of an
+    /// untrusted project require review and restrict the job to that project. An error if a secret
+    /// is missing or not allowed, or the budget is spent; then no playbook is added, but passed
+    /// secrets and restrictions may stay.
     pub(super) fn playbooks(
         &mut self,
         from: &JobStanza,

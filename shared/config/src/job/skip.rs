@@ -31,8 +31,9 @@ pub(super) fn skipped_by_files(
     None
 }
 
-/// Returns why a job is skipped if an event requests only some images and the job builds none of
-/// them. `None` if it builds one, or if `images` is empty: then nothing special is requested.
+/// Returns why a job is skipped if an event requests only the images `images`, named as in
+/// `image-build-name`, and the job builds none of them. `None` if it builds one, or if `images` is
+/// empty: then nothing special is requested.
 pub(super) fn skipped_by_image(job: &FrozenJob, images: &[String]) -> Option<String> {
     let is_requested =
         images.is_empty() || job.image_build_name.as_ref().is_some_and(|own| images.contains(own));

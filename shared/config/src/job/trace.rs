@@ -68,10 +68,11 @@ impl TraceStep {
     }
 }
 
-/// Returns the names of the attributes that a definition or entry sets, as configuration spells
-/// them (`post-run`, `type`), in the order of the fields. The name of the job is left out. `false`
-/// and 0 count as set. An empty list or mapping counts as set only in attributes that can have a
-/// control tag (`!override`).
+/// Returns the names of the attributes that a definition or entry sets, in the order of the fields.
+/// They are spelled as in configuration (`post-run`, `type`), except that `attribute-control`
+/// appears as `final-attributes`, and `auth` as `auth-inherit` or `containers`. The name of the job
+/// is left out. `false` and 0 count as set. An empty list or mapping counts as set only in
+/// attributes that can have a control tag (`!override`).
 fn set_attributes(job: &JobStanza) -> Vec<String> {
     let Ok(Json::Object(all)) = serde_json::to_value(job) else { return Vec::new() };
     let is_set = |value: &Json| match value {
