@@ -268,7 +268,7 @@ impl<'l> JobBuilder<'l> {
     /// Returns an error for each attribute that a definition or entry sets but may not. These are
     /// the attributes that affect how the job runs, if the job is final or protected by another
     /// project; `protected: false`, if it is protected; and attributes that an earlier definition
-    /// made final. Changes nothing.
+    /// of the job or of an ancestor made final. Changes nothing.
     fn forbidden_attributes(&self, from: &JobStanza, origin: &Origin<'_>) -> Vec<Rejection> {
         let name = &self.job.name;
         let guarded = self.protection_error(origin.source);

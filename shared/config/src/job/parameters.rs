@@ -8,11 +8,11 @@ use sluice_model::ProjectName;
 
 impl Layout {
     /// Returns the variables of a manual enqueue: the given parameters, and the defaults of the
-    /// parameters that are not given. A parameter without a default is left out then. An error if a
-    /// given one is unknown or its value is not allowed, or a required one is missing. `branch`
-    /// selects the stanzas that define parameters, as for [`Layout::parameters`]. If the pipeline
-    /// is unknown or does not allow parameters, any given one is an error; without any, the result
-    /// is empty.
+    /// parameters that are not given. A parameter without a default is left out then, or is an
+    /// error if it is required. It is also an error if a given parameter is unknown or its value is
+    /// not allowed. `branch` selects the stanzas that define parameters, as for
+    /// [`Layout::parameters`]. If the pipeline is unknown or does not allow parameters, any given
+    /// one is an error; without any, the result is empty.
     ///
     /// # Errors
     /// Every parameter error, one sentence each.

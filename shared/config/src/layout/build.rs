@@ -19,9 +19,10 @@ use std::sync::Arc;
 /// Diagnostics by the file or stanza they are about.
 pub(super) type SiteDiagnostics = BTreeMap<DiagnosticSite, Vec<Diagnostic>>;
 
-/// Builds a layout from parsed files: puts them in order, resolves names and checks references.
-/// Never fails: files that the tenant does not load are dropped, and the layout has the diagnostics
-/// of everything that is wrong.
+/// Builds a layout from parsed files: puts them in order, resolves names, pipelines and providers,
+/// and checks references. Never fails: files of unknown projects and of branches that the tenant
+/// does not load are dropped without a diagnostic. The layout has the diagnostics of everything
+/// that is wrong in the others.
 pub(super) fn build(sources: LayoutSources) -> Layout {
     let LayoutSources { tenant, connections, branches, fragments } = sources;
     let mut inputs = LayoutInputs::new(tenant, connections, branches);
@@ -167,8 +168,9 @@ pub(super) fn move_diagnostics(
 /// Calls `claim` with each kind and name that a file's stanzas without errors define. Adds the
 /// file's diagnostics, the reasons why stanzas may not define a name, and further errors of faulty
 /// pipelines to `diagnostics`. Returns the stanzas with errors, which define nothing but whose
-/// references are checked. Kinds that the tenant does not load from the project are left out.
-/// `number` is the number of the file, and `hints` limits the suggestions for unknown projects.
+/// references are checked; those that may not define their name are not among them. Kinds that the
+/// tenant does not load from the project are left out. `number` is the number of the file, for
+/// which the caller calls this once, and `hints` limits the suggestions for unknown projects.
 pub(super) fn claims_of<'f>(
     inputs: &'f LayoutInputs,
     file: &'f File,

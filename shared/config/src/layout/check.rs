@@ -31,9 +31,10 @@ pub(crate) const NOOP: &str = "noop";
 /// The diagnostics by stanza, and the hashes of the names that each stanza references.
 pub(super) type Found = (Vec<(StanzaId, Diagnostic)>, Vec<(u32, StanzaId)>);
 
-/// Checks the references of all accepted stanzas, and of the stanzas with errors (`faulty`). The
-/// layout must have no overlay, since only its base is read. Returns the diagnostics by stanza, and
-/// the hash of each name that a stanza references.
+/// Checks the references of all accepted stanzas, and of the stanzas with errors (`faulty`);
+/// provider objects, queues and semaphores are skipped. The layout must have no overlay, since only
+/// its base is read. Returns the diagnostics by stanza, and the hash of each name that a stanza
+/// references.
 pub(super) fn check_all(layout: &Layout, faulty: Vec<StanzaId>) -> Found {
     let mut stanza_ids: Vec<StanzaId> =
         layout.base.symbols.accepted().map(|(_, _, stanza_id)| stanza_id).chain(faulty).collect();
@@ -52,7 +53,8 @@ pub(super) fn check(layout: &Layout, stanza_ids: impl IntoIterator<Item = Stanza
 
 /// Returns every name that jobs, nodesets, projects, templates, secrets and pipelines without
 /// errors reference and that is undefined, with the project that references it. Rejected stanzas
-/// count too. Names in provider configuration and the built-in job `noop` are left out.
+/// count too, and so do kinds that the tenant does not load from the project. Names of projects,
+/// names in provider configuration and the built-in job `noop` are left out.
 pub(super) fn undefined(layout: &Layout) -> BTreeSet<(ObjectKind, String, ProjectName)> {
     let mut by_project: BTreeMap<ProjectName, BTreeSet<(ObjectKind, String)>> = BTreeMap::new();
     let mut names = BTreeSet::new();
@@ -290,8 +292,9 @@ impl Check<'_> {
 
     /// Reports what is wrong in the references of a job definition or entry: undefined nodesets,
     /// secrets, projects and parents, secrets of another project, parents that may not be inherited
-    /// from, and errors in an inline nodeset. Also reports timeouts over the tenant's limit.
-    /// Undefined default parents and what [`Self::details`] checks are left out.
+    /// from or that make the job inherit from itself, and errors in an inline nodeset. Also reports
+    /// timeouts over the tenant's limit. Undefined default parents and what [`Self::details`]
+    /// checks are left out.
     fn job(&mut self, job: &JobStanza) {
         let at = Spans { spans: &job.spans, whole: job.span };
         self.parent(job, at);
@@ -370,8 +373,8 @@ impl Check<'_> {
 
     /// Reports a named parent that is undefined, that the job may not inherit from, or that makes
     /// the job inherit from itself. Rules of the parent count only if all its definitions have
-    /// them. A longer cycle is reported only at the first definition of the job. Does nothing if
-    /// the job names no parent.
+    /// them. A longer cycle is reported only at the first definition of the job, and only if each
+    /// parent in it applies on every branch. Does nothing if the job names no parent.
     fn parent(&mut self, job: &JobStanza, at: Spans<'_>) {
         let Parent::Named(parent) = &job.parent else {
             return;

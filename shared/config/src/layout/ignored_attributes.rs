@@ -27,7 +27,8 @@ impl Layout {
     /// support yet, sorted by file and stanza, without duplicates. Also warns of labels in nodesets
     /// that no provider offers. Stanzas with errors, and kinds that the tenant excludes for a
     /// project, are left out, and so are attributes outside of tenants
-    /// ([`MainConfig::ignored_attributes`]).
+    /// ([`MainConfig::ignored_attributes`]). The tenant's own attributes are shown in a file
+    /// `main.yaml`, whatever the main configuration is called.
     pub fn ignored_attributes(&self) -> Vec<ConfigError> {
         let mut found = Warnings { layout: self, labels: self.labels(), warnings: Vec::new() };
         found.warnings.extend(self.tenant().ignored_attributes("main.yaml"));
@@ -303,7 +304,8 @@ impl<'l> Warnings<'l> {
 
 impl TenantConfig {
     /// Returns a warning for each unsupported attribute that the main configuration sets for the
-    /// tenant. `path` is the path of that file, as the warnings show it.
+    /// tenant to something other than its default. `path` is the path of that file, as the warnings
+    /// show it; all are located at its first line.
     pub fn ignored_attributes(&self, path: &str) -> Vec<ConfigError> {
         let settings = [
             (
@@ -339,8 +341,9 @@ impl TenantConfig {
 
 impl MainConfig {
     /// Returns a warning for each unsupported attribute that the main configuration sets outside of
-    /// tenants: those of `api-root`. Those of tenants are in [`TenantConfig::ignored_attributes`].
-    /// `path` is the path of the file, as the warnings show it.
+    /// tenants to something other than its default: those of `api-root`. Those of tenants are in
+    /// [`TenantConfig::ignored_attributes`]. `path` is the path of the file, as the warnings show
+    /// it; all are located at its first line.
     pub fn ignored_attributes(&self, path: &str) -> Vec<ConfigError> {
         let of_root = unenforced(&self.api_root).map(|attribute| {
             let message = format!(

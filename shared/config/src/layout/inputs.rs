@@ -229,9 +229,10 @@ impl LayoutInputs {
     }
 
     /// Returns what the layout knows about a branch: whether it is the forge's default branch, if
-    /// the project's branches are known. A branch that is missing from the known branches counts as
-    /// excluded, which means unprotected and locked, unless the tenant lists it as always dynamic.
-    /// Everything else is unknown (`None`), also whether a listed branch is protected or locked.
+    /// the project's branches are known; an empty list of them counts as unknown. A branch that is
+    /// missing from the known branches counts as excluded, which means unprotected and locked,
+    /// unless the tenant lists it as always dynamic. Everything else is unknown (`None`), also
+    /// whether a listed branch is protected or locked.
     pub(super) fn facts<'b>(&self, project: &TenantProject, branch: &'b str) -> BranchFacts<'b> {
         let branches = self.branches.get(&project.name).filter(|branches| !branches.is_empty());
         let is_listed = branches.map(|branches| branches.iter().any(|one| one.as_str() == branch));
@@ -336,11 +337,12 @@ impl LayoutInputs {
     }
 }
 
-/// Returns the branches that a file's definitions apply to if they name none (Z4.2); `None` for
-/// every branch. The file's pragma decides first, then the tenant's setting for the project. By
-/// default, only files of an untrusted project with several branches imply one: the branch that
-/// holds them, or the branches of the pragma. `branched` says whether the project has several
-/// branches.
+/// Returns the branches that a file's definitions apply to if they name none (Z4.2): those of the
+/// file's pragma, else the branch that holds the file. `None` for every branch. This is the case if
+/// the pragma has an empty list of branches, or if `implied-branch-matchers` is false in the pragma
+/// or, where it sets none, in the tenant's settings for the project. If neither sets it, files of
+/// config projects and of projects with one branch imply none, whatever branches their pragma
+/// lists. `branched` says whether the project has several branches.
 fn implied(fragment: &Fragment, project: &TenantProject, branched: bool) -> Option<Vec<Pattern>> {
     let own_branch = || {
         let branches = fragment.pragma.implied_branches.clone();

@@ -408,10 +408,10 @@ impl Layout {
         found
     }
 
-    /// Returns two lists of errors and warnings. The first has those of the base layout in the
-    /// files that `overlay`, which must be this layout's, removes or checks again. The second has
-    /// those that the overlay found there and in its new files. Those of providers are in both
-    /// lists if the overlay resolved providers again.
+    /// Returns two lists of errors and warnings. The first has all those of the base layout in the
+    /// files that `overlay`, which must be this layout's, removes, or of which it resolves or
+    /// checks a stanza again. The second has those that the overlay found there and in its new
+    /// files. Those of providers are in both lists if the overlay resolved providers again.
     fn touched_errors(&self, overlay: &Overlay) -> (Vec<ConfigError>, Vec<ConfigError>) {
         let touched =
             overlay.reresolved.iter().chain(&overlay.rechecked).map(|stanza_id| stanza_id.file);

@@ -242,10 +242,11 @@ fn resolve_again(base: &BaseLayout, overlay: &mut Overlay, changed: ChangedNames
     }
 }
 
-/// Checks the definitions of the names in `touched`, the stanzas of the overlay with errors, and
-/// the stanzas that reference a name whose checked facts changed. Resolves pipelines and providers
-/// again if `touched` has their objects; `has_faulty_objects` does so for providers in any case.
-/// Returns the layout with the results in its overlay, which no other layout may share.
+/// Checks the accepted definitions of the names in `touched`, the stanzas of the overlay with
+/// errors, and the stanzas that reference a name whose checked facts changed. The caller has
+/// resolved these names again in the overlay. Resolves pipelines and providers again if `touched`
+/// has their objects; `has_faulty_objects` does so for providers in any case. Returns the layout
+/// with the results in its overlay, which no other layout may share.
 fn check_changes(
     mut layout: Layout,
     touched: &BTreeSet<(ObjectKind, String)>,

@@ -15,6 +15,8 @@ const CENTRAL: &str = "
 - project: {name: ^org/.*, check: {jobs: [base]}}
 ";
 
+/// Returns the configuration of project `number`: two jobs, a template and a project stanza, which
+/// use the names in `CENTRAL`.
 fn own(number: usize) -> String {
     format!(
         "- job: {{name: job-{number}, parent: central, nodeset: n}}\n- job: {{name: more-{number}, parent: job-{number}}}\n\
@@ -23,6 +25,7 @@ fn own(number: usize) -> String {
     )
 }
 
+/// Returns a parsed `.zuul.yaml` of a project, given by its name without the host, on a branch.
 fn fragment(project: &str, branch: &str, text: &str, trust: Trust) -> Arc<Fragment> {
     let source = Source {
         connection: "github".into(),
@@ -34,6 +37,8 @@ fn fragment(project: &str, branch: &str, text: &str, trust: Trust) -> Arc<Fragme
     Arc::new(parse(&SourceFile { source, text: text.to_owned() }))
 }
 
+/// Returns a layout without errors of a config project with `CENTRAL` and this many other projects,
+/// each with the configuration that `own` returns.
 fn tenant(projects: usize) -> Layout {
     let mut main =
         "- tenant: {name: one, source: {github: {config-projects: [org/config], untrusted-projects: [".to_owned();

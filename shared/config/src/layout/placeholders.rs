@@ -20,8 +20,8 @@ impl Layout {
     /// Returns the layout with a placeholder under each name of a pipeline, job, template, nodeset,
     /// secret or image that is referenced and undefined. If there are such names, the result has no
     /// overlay, and its overlay's files count as merged; otherwise it is a copy. A placeholder
-    /// secret belongs to the first project that references it. All other placeholders belong to a
-    /// project of their own, which is added to the tenant.
+    /// secret belongs to the first project, by name, that references it. All other placeholders
+    /// belong to a project of their own, which is added to the tenant.
     pub(crate) fn with_placeholders(&self) -> Self {
         let mut undefined = check::undefined(self);
         undefined.extend(
@@ -62,7 +62,7 @@ impl Layout {
     }
 
     /// Returns the undefined images that jobs or job list entries build, each with the project of
-    /// the file that names it. An image that several name appears several times.
+    /// the file that names it. An image that several jobs or entries name appears several times.
     fn images_to_build(&self) -> impl Iterator<Item = (&str, ProjectName)> {
         let named = self.fragments().iter().flat_map(move |fragment| {
             let images =

@@ -27,8 +27,9 @@ struct ProjectPart<'l> {
     applies: bool,
 }
 
-/// Returns whether a project stanza applies to a project's branch, by its `branches` or else by the
-/// branch that holds it. Always true without a branch.
+/// Returns whether a project stanza applies to a project's branch: by its `branches`, of which an
+/// empty list matches every branch, or without any as `Definition::is_implied_for` says. Always
+/// true without a branch.
 fn applies(
     defined: &Definition<'_, ProjectStanza>,
     project: &ProjectName,
@@ -59,8 +60,9 @@ impl Layout {
     }
 
     /// Returns a file parsed. Reuses the parsed file if the merged configuration has the same file
-    /// in the same place, with the same trust; otherwise parses it and stores nothing. Never fails:
-    /// errors of the file are in the result. The overlay's files are not searched.
+    /// in the same place, with the same trust, even if another version of the parser read it;
+    /// otherwise parses it and stores nothing. Never fails: errors of the file are in the result.
+    /// The overlay's files are not searched.
     pub fn parse(&self, file: &SourceFile) -> Arc<Fragment> {
         let hash = fragment::hash(file);
         let project = self.base.inputs.project(&file.source.project);
@@ -212,7 +214,8 @@ impl Layout {
     /// without any, the queue has the project's canonical name. Stanzas for other branches count
     /// too, except that a branch-assigned queue counts only if a stanza that applies to the branch
     /// names it. Without a branch, all stanzas apply. If no queue stanza defines the queue, it is
-    /// not per branch, and the tenant decides whether dependency cycles are allowed.
+    /// not per branch, topics do not count, and the tenant decides whether dependency cycles are
+    /// allowed.
     pub fn queue_on(
         &self,
         project: &ProjectName,

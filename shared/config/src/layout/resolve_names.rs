@@ -47,9 +47,10 @@ objects! {
 
 /// Returns the kinds and names that a stanza defines, or every reason why its project may not
 /// define them. Conflicts with other stanzas, and errors within the stanza, are not considered.
-/// Empty for a pragma, for a kind that the tenant does not load from the project, for a file of an
-/// unknown project, and for a pattern that matches no project. A project stanza defines the name of
-/// each project that it is for. `hints` limits the suggestions for an unknown project.
+/// Empty for a pragma, for a file of an unknown project, for a pattern that matches no project, and
+/// for a kind that the tenant does not load from the project, except that a pipeline in an
+/// untrusted project is always an error. A project stanza defines the name of each project that it
+/// is for. `hints` limits the suggestions for an unknown project.
 pub(super) fn claims<'f>(
     inputs: &'f LayoutInputs,
     file: &'f File,

@@ -17,7 +17,8 @@ pub struct IgnoredAttribute {
     pub consequence: &'static str,
 }
 
-/// Returns a list entry for an attribute without effect.
+/// Returns a list entry for an attribute of which no value has an effect. `consequence` says what
+/// happens instead.
 const fn ignored(
     object: &'static str,
     attribute: &'static str,
@@ -26,7 +27,8 @@ const fn ignored(
     IgnoredAttribute { object, attribute, ignored_values: "", is_partial: false, consequence }
 }
 
-/// Returns a list entry for an attribute of which some values have no effect.
+/// Returns a list entry for an attribute of which some values, `ignored_values`, have no effect.
+/// `consequence` says what happens instead.
 const fn partly(
     object: &'static str,
     attribute: &'static str,

@@ -344,10 +344,12 @@ impl<'o> Resolver<'o> {
     }
 
     /// Returns the labels of a provider, each once with every layer of attributes applied: those
-    /// that its sections list, then its own, and with `include-all-node-labels` those of its static
-    /// nodes. Reports and drops undefined labels of static nodes, labels beyond 1,000, and labels
-    /// beyond the weight that all providers share. Undefined labels of lists are dropped without a
-    /// report. `of_section` has the merged attributes of the sections.
+    /// that its sections list, then its own, and, if the provider itself sets
+    /// `include-all-node-labels`, those of its and its sections' static nodes. Reports and drops
+    /// undefined labels of static nodes and labels beyond 1,000. Drops labels beyond the weight
+    /// that all providers share, which is reported once, at the provider that uses it up. Undefined
+    /// labels of lists are dropped without a report. `of_section` has the merged attributes of the
+    /// sections.
     fn labels(&mut self, at: Found<'o>, of_section: &Map<String, Json>) -> Vec<LabelConfig> {
         let provider = &at.1.attributes;
         // Lists are concatenated (L3.2): providers have all entries of their section.
@@ -444,10 +446,11 @@ impl<'o> Resolver<'o> {
     }
 
     /// Returns a label with every layer of attributes applied. `of_section` has the merged
-    /// attributes of the provider's sections. List entries that a final image, flavor or label does
-    /// not allow are reported and ignored. A label of a cloud provider without an image or flavor
-    /// gets a warning, since the provider declines requests for it. An undefined image or flavor
-    /// counts as set, and is not reported here.
+    /// attributes of the provider's sections. If nothing names its image, an image with the label's
+    /// own name is used. List entries that a final image, flavor or label does not allow are
+    /// reported and ignored. A label of a cloud provider without an image or flavor gets a warning,
+    /// since the provider declines requests for it. An undefined image or flavor counts as set, and
+    /// is not reported here.
     fn label(
         &mut self,
         at: Found<'o>,
