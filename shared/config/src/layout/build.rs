@@ -67,7 +67,8 @@ pub(super) fn build(sources: LayoutSources) -> Layout {
     layout
 }
 
-/// Returns the hash of the inputs, of the files in the given order, and of the parser's version.
+/// Returns the hash of the inputs, of the files in the given order, which the caller makes the
+/// configuration order, and of the parser's version.
 pub(super) fn content_id<'f>(
     inputs: &LayoutInputs,
     files: impl Iterator<Item = &'f File>,

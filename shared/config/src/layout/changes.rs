@@ -23,8 +23,9 @@ impl LayoutChanges {
 impl Layout {
     /// Returns the changes since the layout `before`: the branches that are new or gone or whose
     /// files changed, sorted by project and name, and whether the tenant's main configuration or
-    /// the connections changed. A project that only one of the layouts has counts as a change of
-    /// the main configuration; its branches are not listed. The order of files makes no difference.
+    /// the connections changed. Overlays of both layouts count. A project that only one of the
+    /// layouts has counts as a change of the main configuration; its branches are not listed. The
+    /// order of files makes no difference.
     pub fn changes_since(&self, before: &Self) -> LayoutChanges {
         let (new, old) = (self.contents(), before.contents());
         let names: BTreeSet<_> = new.keys().chain(old.keys()).copied().collect();

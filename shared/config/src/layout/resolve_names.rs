@@ -281,9 +281,9 @@ impl Resolution {
 
 /// Decides which of the stanzas that define one name are accepted, and returns the accepted and
 /// rejected ones with diagnostics. `claimants` are in configuration order, in which earlier ones
-/// win. An equal definition on another branch of a project, and a permitted shadow of a job, are
-/// rejected without a diagnostic. The stanzas of a project are all accepted, in the order in which
-/// they apply.
+/// win; the caller has checked with [`claims`] that their projects may define the name. An equal
+/// definition on another branch of a project, and a permitted shadow of a job, are rejected without
+/// a diagnostic. The stanzas of a project are all accepted, in the order in which they apply.
 pub(super) fn resolve(
     inputs: &LayoutInputs,
     files: Files<'_>,

@@ -57,8 +57,8 @@ pub(super) fn merge(into: &mut Map<String, Json>, from: Map<String, Json>) {
 
 /// Returns those attributes of an object, a list entry or a layer of defaults that apply to the
 /// machines of a label. Left out are attributes of providers and sections themselves, `*-defaults`,
-/// `name`, `description`, `image`, `flavor`, `type`, `final`, and `min-ready`, which only counts
-/// for the label itself.
+/// `name`, `description`, `image`, `flavor`, `type`, `final`, and `min-ready`, which the caller
+/// reads by itself.
 pub(super) fn machine_attributes(attributes: &Map<String, Json>) -> Map<String, Json> {
     let concerns = |name: &str| {
         !NOT_OF_LABELS.contains(&name)
