@@ -16,9 +16,9 @@ const TERMINATE_RETRY_SECONDS: u64 = 30;
 
 /// Launches reserved nodes of placed requests: notes the intent in each node and adds its launch
 /// action. Goes in service order until a node does not fit into the free quota. Also repeats the
-/// launch calls whose time has come; these need no quota. A request whose nodes exceed the whole
-/// quota fails. Does nothing while launches are paused (by an operator or the cloud), and leaves
-/// out what the commit has no room for.
+/// launch calls of any nodes whose time has come; these need no quota. A request that has reserved
+/// nodes and whose nodes exceed the whole quota fails. Does nothing while launches are paused (by
+/// an operator or the cloud), and leaves out what the commit has no room for.
 pub(crate) fn launch_reserved(ledger: &mut Ledger<'_>) {
     if ledger.head.paused != Paused::No {
         return;
