@@ -24,7 +24,8 @@ pub trait CloudDriver: Send + Sync {
     /// exists is not an error.
     async fn terminate(&self, instances: &[InstanceId]) -> Result<(), CloudError>;
 
-    /// Lists the images that match each list of the filter, newest first, in any state.
+    /// Lists the images that match each list of the filter, newest first, in any state. An empty
+    /// list of the filter restricts nothing.
     async fn images(&self, filter: &CloudImageFilter) -> Result<Vec<ImageFact>, CloudError>;
 }
 
@@ -74,8 +75,10 @@ pub struct LaunchSettings {
 
 impl LaunchSpec {
     /// Returns the launch parameters of a node; `None` for a static host. If the settings have a
-    /// subnet for the node's zone, the subnet is set instead of the zone. The tags name the node
-    /// and its provider; of the settings' tags only those with the same keys are replaced.
+    /// subnet for the node's zone, the subnet is set instead of the zone. The machine has the
+    /// settings' tags, and tags that name the node and its provider; the latter, and `Name`,
+    /// replace tags of the settings with the same keys. The user data creates the node's login with
+    /// the settings' keys.
     pub fn for_node(node: &PoolNode, settings: &LaunchSettings) -> Option<Self> {
         let NodeOrigin::Cloud { client_token, image_id, flavor, .. } = &node.origin else {
             return None;

@@ -83,7 +83,8 @@ pub enum SshCheckError {
 /// Checks a booted node: reads its host keys and logs in as `user`. If it passes, returns the
 /// `configured` host keys, or, if there are none, those it showed. `Failed` only if there are
 /// configured keys and the login is shown another one; any other failure is `NotYet`. `within` is
-/// the time for reading the keys, and again for the login.
+/// the time for reading the keys, and again for the login; before both, it waits at most a second
+/// for the server.
 pub async fn check(
     target: &SshEndpoint,
     user: &str,
@@ -178,8 +179,8 @@ pub async fn scan_host_keys(
 
 /// Logs in with the key and runs `true`. `host_keys` are the accepted host keys, in known_hosts
 /// form without the host; with none, the login always fails. An error if the server shows another
-/// host key, refuses the login, gives `true` another exit status than 0, cannot be reached, or
-/// takes longer than `within`. Not repeated.
+/// host key, refuses the login, gives `true` no exit status or another than 0, cannot be reached,
+/// or takes longer than `within`. Not repeated.
 pub async fn log_in_and_run_true(
     target: &SshEndpoint,
     user: &str,

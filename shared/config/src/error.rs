@@ -178,7 +178,8 @@ impl ConfigError {
 }
 
 impl fmt::Display for ConfigError {
-    /// Writes `path:line: `, then the message with its suggestion. The project and the column are
+    /// Writes `path:line: `, then the short text ([`ConfigError::short_text`]): the message with
+    /// its suggestion, after `syntax error: ` for a syntax error. The project and the column are
     /// left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(

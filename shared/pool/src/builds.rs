@@ -12,9 +12,9 @@ use sluice_model::{NodeId, wakeup::Wakeup};
 /// lost.
 const RESEND_SECONDS: u64 = 900;
 
-/// Applies the observed state of each request's build to the request and its nodes, as far as the
-/// commit has room. Notes in the head when the builds of claimed requests were read, if that was
-/// due and all of them were read.
+/// Applies the observed state of each request's build to the request and its nodes. Stops at the
+/// first request for which the commit has no room. Notes in the head when the builds of claimed
+/// requests were read, if there are such requests, the read was due and all these builds were read.
 pub(crate) fn apply_builds(ledger: &mut Ledger<'_>) {
     let mut running = ledger
         .requests
@@ -52,11 +52,12 @@ fn observed_build(request: &NodeRequest, fact: Option<&BuildFact>) -> Option<Bui
     }
 }
 
-/// Applies the state of a build to its request and nodes. A claimed build sets the nodes of a
-/// request that was fulfilled in use. When such a build ends, its nodes are deleted or held; if it
-/// is gone, only nodes in use are deleted. A request whose build was withdrawn, or ended or is gone
-/// before its nodes were ready, releases its nodes. In all these cases but the first the request is
-/// removed. A waiting build may be sent again.
+/// Applies the state of a build to its request and nodes. If the build is claimed and its nodes
+/// were ready, the nodes become in use, and the request stays as it is. When such a build ends, its
+/// nodes are deleted or held; if it is gone, only nodes in use are deleted. If the build was
+/// withdrawn, or ended or is gone before its nodes were ready, the nodes are released. In all these
+/// cases but the first the request is removed. If a build with ready nodes waits for an executor,
+/// the build may be sent again. Whether the commit has room is not checked.
 fn apply_build(ledger: &mut Ledger<'_>, request: &NodeRequest, fact: &BuildFact) {
     use RequestState as S;
     match (&request.state, fact) {

@@ -63,10 +63,11 @@ pub(crate) fn placed_request_of(
     }
 }
 
-/// Adds a new reserved node, with the label's current image and flavor, in the place of the failed
-/// node at index `slot` of a placed request; the failed node's image stays if the label has none.
-/// The caller deletes the failed node, and has checked that the commit has room. `why` is for
-/// display. Does nothing if the request does not exist.
+/// Adds a new reserved node, one attempt higher, in the place of the failed cloud node at index
+/// `slot` of a placed request. It has the label's current image and flavor; the failed node's image
+/// stays if the label's is not available, and both stay if the label is gone. The caller deletes
+/// the failed node, and has checked that it is no static host, that it has attempts left and that
+/// the commit has room. `why` is for display. Does nothing if the request does not exist.
 fn replace_node(
     ledger: &mut Ledger<'_>,
     row: &RequestRow,

@@ -183,7 +183,7 @@ impl<'a> Ledger<'a> {
     /// Takes a node from its request (Z1.7). A cloud node on which no build ran, launched or being
     /// launched, returns to the pool. A static host, a node in use or used, and one whose launch
     /// was not called yet are deleted. Held nodes and nodes that are being deleted stay as they
-    /// are. Whether the commit has room is not checked.
+    /// are. Does nothing if the node does not exist. Whether the commit has room is not checked.
     pub(crate) fn release_node(&mut self, id: &NodeId, why: &str) {
         let Some(node) = self.nodes.get(id) else {
             return;
@@ -213,10 +213,11 @@ impl<'a> Ledger<'a> {
         self.nodes.values().fold(Resources::default(), |sum, node| sum.plus(node.reserved()))
     }
 
-    /// Adds actions that terminate leaked machines: listed machines that are not the machine of the
-    /// node record that their tag names (Z1.9). Counts each as one used machine; those that are
-    /// already stopping are only counted, and terminated ones are ignored. Notes the listing in the
-    /// head if a search was due, but searches in any case. Does nothing without a listing.
+    /// Adds actions that terminate leaked machines: listed ones whose tag names no node record, or
+    /// one that is known to have another machine (Z1.9). A node whose machine is not known yet
+    /// keeps the machine tagged with it. Counts each leaked machine as one used machine; those that
+    /// are already stopping are only counted, and terminated ones are ignored. Notes the listing in
+    /// the head if a search was due, but searches in any case. Does nothing without a listing.
     pub(crate) fn terminate_leaked(&mut self) {
         let Some(listing) = &self.facts.listing else {
             return;

@@ -249,10 +249,11 @@ pub struct IllegalEvent {
 }
 
 impl NodeState {
-    /// Returns the state after `event`, or an error if the event is illegal in this state. Harmless
-    /// repeats are legal, since events may be observed twice: they keep the state, or only update
-    /// its times or machine. A node being deleted accepts a late launch answer, which adds the
-    /// machine to terminate.
+    /// Returns the state after `event`, or an error if the event is illegal in this state. Some
+    /// repeated events are legal: they keep the state, or only update its times, its machine or the
+    /// number of launch calls. A ready node can become used or held without a claim. `Deleted` is
+    /// legal in each state. A node being deleted accepts a late launch answer, which adds the
+    /// machine to terminate if none was known.
     pub fn next(self, event: NodeEvent) -> Result<Self, IllegalEvent> {
         use NodeEvent as E;
         use NodeState as S;

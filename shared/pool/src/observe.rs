@@ -10,9 +10,9 @@ use sluice_model::{NodeId, Timestamp};
 const STEPS_MAX: usize = 4;
 
 /// Applies all observed facts about machines (listing, launch answers, checks, removed holds) to
-/// the nodes, as far as the commit has room. Adds actions that terminate leaked machines, and
-/// machines whose node was given up before the launch was answered. Each node takes several steps
-/// if the facts allow.
+/// the nodes, as far as the commit has room. A failed machine is replaced, or its request is placed
+/// again or fails. Adds actions that terminate leaked machines, and machines whose node was given
+/// up before the launch was answered. Each node takes several steps if the facts allow.
 pub(crate) fn observe_machines(ledger: &mut Ledger<'_>) {
     for (id, fact) in &ledger.facts.launches {
         if let (None, LaunchFact::Launched(machine)) = (ledger.nodes.get(id), fact) {
@@ -53,10 +53,11 @@ pub(crate) fn observe_lent_hosts(ledger: &mut Ledger<'_>) {
     }
 }
 
-/// Applies the facts about one node to its state, by about one step. A machine that ended,
-/// disappeared or takes too long fails, except one that a build may be about to claim. Used nodes,
-/// and held ones whose time is over or whose hold was removed, are deleted. Nodes in use stay as
-/// they are. The caller has checked that the commit has room for a record.
+/// Applies the facts about one node to its state, one step at a time, such as from booting to being
+/// checked. A machine that ended, disappeared, takes too long or failed its check counts as failed,
+/// except a ready one that a build may be about to claim. Used nodes, and held ones whose time is
+/// over or whose hold was removed, are deleted. Nodes in use stay as they are. The caller has
+/// checked that the commit has room for a record.
 fn observe_node(ledger: &mut Ledger<'_>, node: &PoolNode) {
     let id = &node.id;
     match &node.state {
@@ -124,10 +125,11 @@ fn observe_node(ledger: &mut Ledger<'_>, node: &PoolNode) {
 }
 
 /// Applies the observed outcome of a launch that was called `tries` times. A listed machine counts
-/// more than the answer. After a refusal the launch is repeated later, for the cloud's quota with a
-/// pause of all launches; or the node is removed, and its request gets another node, is placed
-/// again or fails. A node without a placed request is only removed. Does nothing without any
-/// outcome.
+/// more than the answer. After a `Transient` answer the launch is repeated later. If the cloud's
+/// quota is used up, all launches are paused: the launch for a placed request is repeated later,
+/// and any other node is given up. After other refusals the node is given up; its placed request
+/// gets another node, is placed again or fails, and without a placed request launches for min-ready
+/// are delayed. Does nothing without any outcome.
 fn observe_launch(ledger: &mut Ledger<'_>, node: &PoolNode, tries: u32) {
     let id = &node.id;
     if let Some(fact) = tagged(ledger, id) {

@@ -224,8 +224,8 @@ fn match_pool_nodes(
         .collect()
 }
 
-/// Returns how far a node is from being ready: 0 is ready, 1 is checked, 2 boots, 3 is not launched
-/// or in any other state.
+/// Returns how far a node is from being ready: 0 is ready, 1 is being checked, 2 is booting, 3 has
+/// no known machine yet or is in any other state.
 fn readiness_rank(node: &PoolNode) -> u8 {
     match node.state {
         NodeState::Ready { .. } => 0,
@@ -235,9 +235,9 @@ fn readiness_rank(node: &PoolNode) -> u8 {
     }
 }
 
-/// Returns whether the node has the image and zone with which its label would be launched now (N4);
-/// the flavor is not compared. Always true for a static host. False if the label is not configured
-/// or has no image.
+/// Returns whether the node has the image with which its label would be launched now and, if the
+/// label is restricted to a zone, is in this zone (N4). The flavor is not compared. Always true for
+/// a static host. False if the label of a cloud node is not configured or has no image.
 pub(crate) fn is_current(ledger: &Ledger<'_>, node: &PoolNode) -> bool {
     let bound = ledger.limits.labels.get(&node.label).and_then(|label| label.zone.as_ref());
     if !node.is_static() && bound.is_some() && bound != node.az.as_ref() {
@@ -421,9 +421,9 @@ fn reserve(ledger: &mut Ledger<'_>, request: &NodeRequest, chosen: ChosenNodes) 
 }
 
 /// Adds a node with reserved quota, which is not launched yet, and returns its id. The caller has
-/// checked quota and room, and has incremented the head's generation; `part` distinguishes nodes of
-/// the same generation. `allocated_to` is `None` for a node of the pool. For an unknown label it
-/// adds nothing, but returns an id.
+/// checked quota, room and that the label has an image, and has incremented the head's generation;
+/// `part` distinguishes nodes of the same generation. `allocated_to` is `None` for a node of the
+/// pool. For an unknown label it adds nothing, but returns an id.
 pub(crate) fn add_reserved_node(
     ledger: &mut Ledger<'_>,
     name: &LabelName,

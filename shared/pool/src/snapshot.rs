@@ -27,9 +27,10 @@ pub struct Snapshot {
 }
 
 impl Snapshot {
-    /// Returns whether to list the provider's machines before planning: a cloud node is requested,
-    /// boots or is being deleted, or a search for leaked machines is due. Nodes that are checked,
-    /// ready, in use or held need no listing.
+    /// Returns whether to list the provider's machines before planning. This is so if a cloud node
+    /// is requested, boots or is being deleted, or if the provider offers cloud machines and a
+    /// search for leaked ones is due. Nodes that are being checked, ready, in use or held need no
+    /// listing.
     ///
     /// A leaked machine is terminated only after a commit on the head revision of this snapshot. A
     /// concurrent launch records its node in a commit of its own, so this plan's commit would fail.

@@ -16,9 +16,9 @@ const TERMINATE_RETRY_SECONDS: u64 = 30;
 
 /// Launches reserved nodes of placed requests: notes the intent in each node and adds its launch
 /// action. Goes in service order until a node does not fit into the free quota. Also repeats the
-/// launch calls whose time has come; these need no quota. A request whose nodes exceed the whole
-/// quota fails. Does nothing while launches are paused (by an operator or the cloud), and leaves
-/// out what the commit has no room for.
+/// launch calls of any nodes whose time has come; these need no quota. A request that has reserved
+/// nodes and whose nodes exceed the whole quota fails. Does nothing while launches are paused (by
+/// an operator or the cloud), and leaves out what the commit has no room for.
 pub(crate) fn launch_reserved(ledger: &mut Ledger<'_>) {
     if ledger.head.paused != Paused::No {
         return;
@@ -81,11 +81,11 @@ fn intend_launch(ledger: &mut Ledger<'_>, node: &PoolNode) {
     }
 }
 
-/// Adds nodes with launch actions until each label has `min-ready` free nodes that are current
-/// (Z1.11). Stops when the quota or the commit is full. A new node gets the label's zone, or else
-/// the provider's zones in turn. Labels without an image are left out. Does nothing if `backlog`,
-/// the result of `place_requests`, is `Blocked`, while launches are paused, and before the head's
-/// `min_ready_not_before`.
+/// Adds nodes with launch actions until each label has `min-ready` free nodes with its current
+/// image and zone (Z1.11). Stops when the quota or the commit is full. A new node gets the label's
+/// zone, or else the provider's zones in turn. Labels without an image are left out. Does nothing
+/// if `backlog`, the result of `place_requests`, is `Blocked`, while launches are paused, and
+/// before the head's `min_ready_not_before`.
 pub(crate) fn launch_min_ready(ledger: &mut Ledger<'_>, backlog: Backlog) {
     if backlog == Backlog::Blocked
         || ledger.head.paused != Paused::No

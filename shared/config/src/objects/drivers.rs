@@ -46,9 +46,9 @@ const GERRIT_EVENTS: [&str; 24] = [
 ];
 
 /// Reads one trigger of a driver. Returns the events it matches, and its attribute `debug`. Invalid
-/// attributes are errors and unset. The attributes of Pagure and an unknown driver are kept as
-/// written, unchecked, and without `debug`. `None`, with an error, if it is not a mapping, or the
-/// driver has no events.
+/// attributes are errors and unset, except unknown events, which are errors but kept. The
+/// attributes of Pagure and an unknown driver are kept as written, unchecked, and without `debug`.
+/// `None`, with an error, if it is not a mapping, or the driver has no events.
 pub(super) fn trigger(
     driver: Driver,
     node: &Node,

@@ -285,8 +285,9 @@ impl JobStanza {
 
 /// Takes all attributes of a job from `fields`, and returns the definition; unknown ones stay
 /// there. Absent and, with an error, invalid ones are unset, and invalid members of lists are left
-/// out. Older names are read like the current ones. The caller has taken the attributes `name` and,
-/// in a job list, `jobs`, and no other.
+/// out; a few wrong values are errors, but kept, such as `intermediate` in a job that is not
+/// abstract. Older names are read like the current ones. The caller has taken the attributes `name`
+/// and, in a job list, `jobs`, and no other.
 pub(crate) fn read(
     name: &str,
     span: Span,

@@ -272,8 +272,9 @@ pub(crate) fn split<'n>(member: &'n Node, p: &mut Diagnostics) -> Option<(&'n st
 }
 
 /// Parses one stanza, and names it in `p`. `None`, with an error, if its kind is unknown or it
-/// lacks what its kind requires. A stanza with other errors is returned as far as it could be read;
-/// see `p` for whether it has any.
+/// lacks what its kind requires, such as a name. A stanza with other errors is returned as far as
+/// it could be read; see `p` for whether it has any. So is a job or pipeline without a name: its
+/// name is empty.
 fn stanza(member: &Node, p: &mut Diagnostics) -> Option<Stanza> {
     let (word, body, span) = split(member, p)?;
     let kind = ObjectKind::WORDS.iter().find(|(name, _)| *name == word).map(|(_, kind)| *kind);

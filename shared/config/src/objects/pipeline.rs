@@ -66,10 +66,11 @@ const MANAGERS: [(&str, Manager); 4] = [
     ("supercedent", Manager::Supercedent),
 ];
 
-/// Reads the pipeline. Absent and, with an error, invalid attributes get their defaults. Errors in
-/// `p` make it invalid. `spared` collects those that do not, since a wrong reporter does not
-/// prevent tests, while removing the pipeline would drop all its items: reporters of unknown
-/// connections, which are left out, and a repeated list for merge conflicts.
+/// Reads the pipeline. Absent and, with an error, invalid attributes get their defaults;
+/// `allow-secrets: true` also makes it post-review. Errors in `p` make the pipeline invalid.
+/// `spared` collects those that do not, since a wrong reporter does not prevent tests, while
+/// removing the pipeline would drop all its items: reporters of unknown connections, which are left
+/// out, and a repeated list for merge conflicts.
 fn read(
     name: &str,
     mut f: Fields<'_>,
@@ -122,10 +123,10 @@ const OF_WINDOW: [&str; 7] = [
     "window-decrease-factor",
 ];
 
-/// Takes the attributes of a pipeline's window. In a dependent pipeline, absent and, with an error,
-/// invalid ones are the manager's defaults; a null or invalid ceiling is none; a ceiling below the
-/// floor is an error, but kept. In other pipelines each attribute is a warning, and the window is
-/// the manager's own.
+/// Takes the attributes of a pipeline's window. An invalid value is an error under every manager,
+/// and so is a ceiling below the floor. In a dependent pipeline, absent and invalid attributes are
+/// the manager's defaults; a null or invalid ceiling is none, and one below the floor is kept. In
+/// other pipelines each attribute is a warning too, and the window is the manager's own.
 fn window(f: &mut Fields<'_>, manager: Manager, p: &mut Diagnostics) -> WindowSettings {
     let fixed = WindowSettings::of(manager);
     let without_effect = match manager {
@@ -242,7 +243,8 @@ fn triggers(f: &mut Fields<'_>, connections: &Connections, p: &mut Diagnostics) 
 
 /// Takes the requirements of all connections from the attribute `name` (`require` or `reject`), one
 /// mapping for each. Those of unknown connections, and those that are no mapping, are errors in `p`
-/// and left out; invalid attributes are errors and unset.
+/// and left out; invalid attributes are errors and unset. Drivers other than GitHub, Gerrit and
+/// GitLab keep theirs as written, unchecked.
 fn filters(
     f: &mut Fields<'_>,
     name: &'static str,
@@ -260,10 +262,11 @@ fn filters(
         .collect()
 }
 
-/// Takes the reporters of every occasion. Invalid ones are errors in `p` and left out; those of
-/// unknown connections are errors in `spared` and left out. Without reporters of their own, merge
-/// conflicts and configuration errors use those for failure. If the older `merge-failure` is there
-/// besides `merge-conflict`, that is an error in `spared`, and the latter counts.
+/// Takes the reporters of every occasion. Those that cannot be read are errors in `p` and left out,
+/// invalid attributes are errors in `p` and unset, and reporters of unknown connections are errors
+/// in `spared` and left out. If no reporters are left for merge conflicts or configuration errors,
+/// those for failure are used. If the older `merge-failure` is there besides `merge-conflict`, that
+/// is an error in `spared`, and the latter counts.
 fn reporters(
     f: &mut Fields<'_>,
     connections: &Connections,

@@ -240,8 +240,9 @@ fn pipeline_jobs(pipeline: &str, node: &Node, p: &mut Diagnostics) -> Option<Pip
 
 /// Reads a list of jobs, and appends them to `jobs`. `after` is the job that contains this list, on
 /// which they depend, or `None` for the outermost list; `depth` is the level of this list, from 0.
-/// The jobs of a nested list follow the job that contains it. Members that are not jobs, and lists
-/// below [`TREE_DEPTH_MAX`] levels, are errors and left out.
+/// The jobs of a nested list follow the job that contains it. Members that are not jobs, values
+/// that are no list, and lists nested more than [`TREE_DEPTH_MAX`] levels deep are errors and left
+/// out.
 fn job_list(
     node: &Node,
     after: Option<&str>,

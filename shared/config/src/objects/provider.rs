@@ -142,8 +142,9 @@ fn attributes(
 
 /// Reads the value of an attribute by its shape, as JSON; `None`, with an error, if it has another
 /// one. Where a list is expected, any other value is a list of one, so the result is never `None`.
-/// Invalid parts of lists and mappings are errors and left out. Two are errors but stay: an unknown
-/// word of a list, and a member that must be a mapping and is none, which becomes an empty mapping.
+/// Invalid parts of lists and mappings are errors and left out. Some are errors but stay: an
+/// unknown word of a list; a member that must be a mapping and is none, which becomes an empty
+/// mapping; and an integer beyond 64 bits, which becomes a text.
 fn value(node: &Node, word: &Word, p: &mut Diagnostics) -> Option<Json> {
     let counted = |range: (u32, u32), p: &mut Diagnostics| {
         super::read::count(node, word.name, range, p).map(Json::from)

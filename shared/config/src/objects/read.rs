@@ -149,7 +149,8 @@ impl<'n> Fields<'n> {
     }
 
     /// Takes the value of an attribute out of the mapping; `None` if it is absent or already taken.
-    /// In both cases the attribute counts as known: [`Fields::finish`] may suggest its name.
+    /// In both cases the attribute counts as known: [`Fields::finish`] may suggest its name. A null
+    /// is a value: the attribute is then present.
     pub(crate) fn take(&mut self, name: &'static str) -> Option<&'n Node> {
         self.requested.push(name);
         let at = self.left.iter().position(|(key, ..)| *key == name)?;

@@ -92,8 +92,8 @@ impl<'de> Reader<'_, 'de> {
         Ok(Some(name.into_deserializer()))
     }
 
-    /// Reads a nested value by `read`; an error below [`DEPTH_MAX`] levels. After an error the
-    /// reader must not be used again.
+    /// Reads a value by `read` that is nested one level deeper; an error if more than [`DEPTH_MAX`]
+    /// levels are nested. After an error the reader must not be used again.
     fn nested<T>(
         &mut self,
         read: impl FnOnce(&mut Self) -> Result<T, PackError>,
@@ -172,6 +172,7 @@ impl<'de> de::Deserializer<'de> for &mut Reader<'_, 'de> {
         }
     }
 
+    /// Reads a newtype struct, which is stored as the value in it.
     fn deserialize_newtype_struct<V: Visitor<'de>>(
         self,
         _: &'static str,
@@ -299,6 +300,7 @@ impl<'de> de::VariantAccess<'de> for Variant<'_, '_, 'de> {
         de::Deserializer::deserialize_any(&mut *self.reader, visitor)
     }
 
+    /// Reads the fields of a variant, which are stored as a struct.
     fn struct_variant<V: Visitor<'de>>(
         self,
         _: &'static [&'static str],

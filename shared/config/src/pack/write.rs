@@ -167,6 +167,7 @@ impl<'w> ser::Serializer for &'w mut Writer {
         Ok(())
     }
 
+    /// Writes the type, the length and the bytes.
     fn serialize_bytes(self, value: &[u8]) -> Result<(), PackError> {
         self.out.push(BYTES);
         self.length(value.len());
@@ -200,6 +201,7 @@ impl<'w> ser::Serializer for &'w mut Writer {
         self.serialize_unit()
     }
 
+    /// Writes the variant's name, then the mark of a missing value.
     fn serialize_unit_variant(
         self,
         _: &'static str,
@@ -210,6 +212,7 @@ impl<'w> ser::Serializer for &'w mut Writer {
         self.serialize_unit()
     }
 
+    /// Writes the value in the struct, without a mark of the struct.
     fn serialize_newtype_struct<T: Serialize + ?Sized>(
         self,
         _: &'static str,
@@ -218,6 +221,7 @@ impl<'w> ser::Serializer for &'w mut Writer {
         value.serialize(self)
     }
 
+    /// Writes the variant's name, then its value.
     fn serialize_newtype_variant<T: Serialize + ?Sized>(
         self,
         _: &'static str,
@@ -243,6 +247,7 @@ impl<'w> ser::Serializer for &'w mut Writer {
         self.serialize_tuple(length)
     }
 
+    /// Writes the variant's name and the start of a list; the members follow.
     fn serialize_tuple_variant(
         self,
         _: &'static str,
@@ -267,6 +272,7 @@ impl<'w> ser::Serializer for &'w mut Writer {
         Ok(Fields { writer: self })
     }
 
+    /// Writes the variant's name and the start of a struct; the fields and an end mark follow.
     fn serialize_struct_variant(
         self,
         _: &'static str,
@@ -313,6 +319,7 @@ impl ser::SerializeStruct for Fields<'_> {
     type Ok = ();
     type Error = PackError;
 
+    /// Appends a field with its name; a field whose value is `None` is left out.
     fn serialize_field<T: Serialize + ?Sized>(
         &mut self,
         name: &'static str,
@@ -330,6 +337,7 @@ impl ser::SerializeStructVariant for Fields<'_> {
     type Ok = ();
     type Error = PackError;
 
+    /// Appends a field with its name; a field whose value is `None` is left out.
     fn serialize_field<T: Serialize + ?Sized>(
         &mut self,
         name: &'static str,

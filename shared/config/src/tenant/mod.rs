@@ -282,9 +282,9 @@ impl TenantProject {
 
 /// Parses the main configuration. Returns it with all errors and warnings at once, so it may be
 /// incomplete; `path` is only the file name that these show. A tenant with errors is kept without
-/// the invalid parts. Stanzas without a name, repeated ones, and those of unknown kind are left
-/// out. A text that is not a YAML list gives an empty configuration and one error; an empty text is
-/// no error.
+/// the invalid parts; undefined names of semaphores, rules and roles stay in it. Stanzas without a
+/// name (except `api-root`), repeated ones, and those of unknown kind are left out. A text that is
+/// not a YAML list gives an empty configuration and one error; an empty text is no error.
 pub fn parse_main(
     path: &str,
     text: &str,

@@ -200,9 +200,9 @@ impl ListReader<'_> {
     /// Reads one member of a list of projects, a name or a mapping of it to attributes, and appends
     /// the project to `found`. `list` is the attribute that errors name; `group` has the attributes
     /// of the group around it. The project's own `include` replaces the group's `include` and
-    /// `exclude`. Another value, and the reserved name of the included files, are errors and append
-    /// nothing; with invalid attributes the project is appended. The caller has checked that the
-    /// connection is configured.
+    /// `exclude`; its own `exclude` adds to the group's. Another value, and the reserved name of
+    /// the included files, are errors and append nothing; with invalid attributes the project is
+    /// appended. The caller has checked that the connection is configured.
     fn member<'n>(
         &self,
         list: &str,

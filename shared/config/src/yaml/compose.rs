@@ -97,8 +97,9 @@ struct Read {
 }
 
 /// Reads a text until its end or the first error that stops reading. The caller has checked that it
-/// has no invalid character. Returns the document or, if reading stopped, the complete members of
-/// its list; the errors that did not stop reading; and the one that did.
+/// has no invalid character. Returns the document or, if reading stopped, what is complete: the
+/// members of its list, or the whole document if another one follows, or nothing. Also returns the
+/// errors that did not stop reading, and the one that did.
 fn read(text: &str, repeated: Repeated) -> Read {
     let mut input = text.as_bytes();
     let mut parser = Parser::new();
@@ -584,7 +585,8 @@ fn identity(key: &Node) -> String {
 
 /// Returns a scalar as a value of the type that its tag, or, if it is `plain` (without quotes) and
 /// untagged, its text says. Any other is a text. A tag of the configuration language stays around
-/// the value. An error for an unknown tag, or a text that is not of the tag's type.
+/// the value; an empty text after a control tag is a null. An error for an unknown tag, or a text
+/// that is not of the tag's type.
 fn scalar_node(
     tag: Option<String>,
     text: &str,
