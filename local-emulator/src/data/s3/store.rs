@@ -259,8 +259,10 @@ impl Store {
             .map_err(self.failed("read an object"))
     }
 
-    /// Returns an object and the bytes of its body in the range that `range` returns for it, or the
-    /// error of `range`. `None` if the object does not exist; `range` is then not called.
+    /// Returns an object and the bytes of its body in the range that `range` returns for it; if
+    /// `range` fails, `Some` with its error. `None` if the object does not exist; `range` is then
+    /// not called. `range` runs under the store's lock and so must not use the store. A range past
+    /// the end is cut off there; its start must not be after its end.
     pub fn read<E>(
         &self,
         bucket: &str,
