@@ -503,7 +503,7 @@ impl Git {
 
 /// Returns a command for git, to which arguments are added. It ignores the settings of this machine
 /// and user, never asks for a password and works in directories of other accounts. Its environment
-/// has only a `PATH` and git's settings.
+/// has only a `PATH`, the locale `C`, a home that does not exist and git's settings.
 pub(crate) fn base_command() -> Command {
     // By its path: a name that has to be looked for in a `PATH` of the command's own makes the
     // standard library fork, which copies the page tables of a large process each time, instead of
