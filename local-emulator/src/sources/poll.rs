@@ -141,8 +141,8 @@ impl Poller {
     }
 
     /// Calls the function and returns its response. A throttled call is tried again until
-    /// `retry_limit` has passed, and then is an error; the messages stay hidden. Other errors are
-    /// returned at once.
+    /// `retry_limit` (half of the queue's visibility timeout) has passed, and then is an error; the
+    /// messages stay hidden. Other errors are returned at once.
     async fn call(&self, payload: Bytes) -> Result<Bytes, InvokeError> {
         let give_up = Instant::now() + self.retry_limit;
         let mut pause = PAUSE_SHORTEST;
