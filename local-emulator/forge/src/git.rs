@@ -190,7 +190,8 @@ impl Git {
 
     /// Moves a ref, given by its full name, to `new`, or creates it; without `old` from wherever it
     /// is. With `old` it is an error if the ref is elsewhere; all zeros in `old` mean that it must
-    /// not exist.
+    /// not exist. The caller has locked the repository. For a branch or tag the caller then calls
+    /// `Engine::observe`, which records the events.
     pub async fn update_ref(
         &self,
         name: &str,
@@ -202,7 +203,9 @@ impl Git {
         self.move_refs(&arguments, b"").await
     }
 
-    /// Deletes a ref, given by its full name, wherever it leads; no error if it does not exist.
+    /// Deletes a ref, given by its full name, wherever it leads; no error if it does not exist. The
+    /// caller has locked the repository, and then calls `Engine::observe`, which records the
+    /// events.
     pub async fn delete_ref(&self, name: &str) -> Result<(), GitError> {
         self.move_refs(&["update-ref", "-d", name], b"").await
     }

@@ -312,8 +312,8 @@ fn run_script(directory: &Path, record: &Record) -> io::Result<()> {
     Ok(())
 }
 
-/// Creates the SSH host keys of a machine (Ed25519, ECDSA and RSA) in its directory `instance`. An
-/// error if `ssh-keygen` fails.
+/// Creates the SSH host keys of a machine (Ed25519, ECDSA and RSA) in its directory `instance`,
+/// which the caller has created, in place of earlier ones. An error if `ssh-keygen` fails.
 fn host_keys(instance: &Path) -> io::Result<()> {
     // Under names of this process first: what an earlier emulator, killed meanwhile, still writes
     // must not be in the way.

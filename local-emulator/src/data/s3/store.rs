@@ -188,7 +188,8 @@ impl Store {
     }
 
     /// Stores a prepared body as the object with this key, if the condition holds for the present
-    /// object, whose body is deleted. Also deletes the records of the upload with the id
+    /// object, whose body is deleted. The caller has set size and entity tag in `object` to those
+    /// of `body`; nothing is checked. Also deletes the records of the upload with the id
     /// `finished_upload`, but not its parts' files. If the condition does not hold or the bucket is
     /// missing, returns that outcome and deletes the prepared body.
     pub fn put(
