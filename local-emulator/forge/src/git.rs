@@ -398,7 +398,8 @@ impl Git {
     /// Commits edits on top of `parent`, which must be the tip of `branch` if that exists, and
     /// moves the branch to the commit or creates it. Without `parent` the commit begins a history
     /// with these files alone. `by` is author and committer, now. Written files are not executable;
-    /// without edits the commit is empty.
+    /// without edits the commit is empty. The caller has locked the repository, and then calls
+    /// `Engine::observe`, which records the events.
     pub async fn write(
         &self,
         branch: &str,
