@@ -315,8 +315,8 @@ impl LocalForge {
         self.engine.edit_pull(repository, number, edits, by).await.map(drop)
     }
 
-    /// Replaces the description of a pull request, open or not. An error if its base branch is
-    /// missing.
+    /// Replaces the description of a pull request, open or not. Permissions are not checked. An
+    /// error if its base branch is missing.
     pub async fn describe(
         &self,
         repository: &str,

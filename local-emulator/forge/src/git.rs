@@ -190,7 +190,8 @@ impl Git {
 
     /// Moves a ref, given by its full name, to `new`, or creates it; without `old` from wherever it
     /// is. With `old` it is an error if the ref is elsewhere; all zeros in `old` mean that it must
-    /// not exist.
+    /// not exist. The caller has locked the repository. For a branch or tag the caller then calls
+    /// `Engine::observe`, which records the events.
     pub async fn update_ref(
         &self,
         name: &str,
@@ -202,7 +203,9 @@ impl Git {
         self.move_refs(&arguments, b"").await
     }
 
-    /// Deletes a ref, given by its full name, wherever it leads; no error if it does not exist.
+    /// Deletes a ref, given by its full name, wherever it leads; no error if it does not exist. The
+    /// caller has locked the repository, and then calls `Engine::observe`, which records the
+    /// events.
     pub async fn delete_ref(&self, name: &str) -> Result<(), GitError> {
         self.move_refs(&["update-ref", "-d", name], b"").await
     }
@@ -395,7 +398,8 @@ impl Git {
     /// Commits edits on top of `parent`, which must be the tip of `branch` if that exists, and
     /// moves the branch to the commit or creates it. Without `parent` the commit begins a history
     /// with these files alone. `by` is author and committer, now. Written files are not executable;
-    /// without edits the commit is empty.
+    /// without edits the commit is empty. The caller has locked the repository, and then calls
+    /// `Engine::observe`, which records the events.
     pub async fn write(
         &self,
         branch: &str,
@@ -503,7 +507,7 @@ impl Git {
 
 /// Returns a command for git, to which arguments are added. It ignores the settings of this machine
 /// and user, never asks for a password and works in directories of other accounts. Its environment
-/// has only a `PATH` and git's settings.
+/// has only a `PATH`, the locale `C`, a home that does not exist and git's settings.
 pub(crate) fn base_command() -> Command {
     // By its path: a name that has to be looked for in a `PATH` of the command's own makes the
     // standard library fork, which copies the page tables of a large process each time, instead of

@@ -60,8 +60,8 @@ struct DecryptRequest {
 }
 
 impl Kms {
-    /// Opens the keys in `directory`, which is created if it is missing. Other files in it are
-    /// ignored.
+    /// Opens the keys in the files `ID.key` of `directory`, which is created if it is missing.
+    /// Other files in it are ignored. An error if a key cannot be read or has not 32 bytes.
     ///
     /// # Errors
     /// [`StoreError`] when the directory or a key in it cannot be read.

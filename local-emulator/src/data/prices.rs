@@ -8,8 +8,8 @@ pub use sluice_memory::prices::{
 };
 
 /// Returns what AWS charges for one call, in dollars: DynamoDB by units, SQS by billed requests, S3
-/// and KMS by call. Added services cost nothing here. Stored and transferred bytes are not
-/// included.
+/// by operation (deletes are free) and KMS by call. Added services cost nothing here. Stored and
+/// transferred bytes are not included.
 #[must_use]
 pub fn dollars(service: &Service, operation: &str, usage: &Usage) -> f64 {
     match service {

@@ -5,9 +5,10 @@ use super::{Boot, Ec2};
 use crate::data::{StoreError, now_ms};
 use std::time::Duration;
 
-/// Starts or ends a machine in the background, as its recorded state requires, and returns at once;
-/// nothing happens to a terminated one. A failure is logged. Safe to call again at any time. Needs
-/// a tokio runtime.
+/// Brings a machine to the state that its record requires, in the background, and returns at once.
+/// A pending or running machine is started and stored as running; one that shuts down is ended and
+/// stored as terminated. Does nothing for a terminated one. A failure is logged. Safe to call again
+/// at any time. Needs a tokio runtime.
 pub(super) fn resume(ec2: &Ec2, record: Record) {
     let ec2 = ec2.clone();
     tokio::spawn(async move {
@@ -23,9 +24,10 @@ pub(super) fn resume(ec2: &Ec2, record: Record) {
     });
 }
 
-/// Stores that a machine runs, then starts it as its `boot` says: at once, later or never; returns
-/// when its server answers. A machine that was terminated meanwhile is not started. A machine that
-/// does not boot is only logged and stays `Running`.
+/// Stores that a pending machine runs, then starts it as its `boot` says: at once, some time after
+/// its launch, or never. Waits for the start, and at most ten seconds for the machine's server. A
+/// machine that was terminated meanwhile is not started. A machine that does not boot is only
+/// logged and stays `Running`. An error only if the state cannot be stored.
 async fn start(ec2: &Ec2, record: Record) -> Result<(), StoreError> {
     // As at EC2, a machine is running before its servers are.
     ec2.store().advance(&record.id, &[State::Pending], State::Running, None)?;

@@ -103,9 +103,10 @@ impl Host {
     }
 
     /// Starts a machine and waits until its server accepts connections, at most ten seconds; no
-    /// error if it does not by then. Creates its files first if they are missing, and runs the user
-    /// data's script. Does nothing if it runs already, `wanted` returns false under the machine's
-    /// lock, or [`Host::end_all`] was called. An error if the server ends at once.
+    /// error if it does not by then. If the machine's files are missing, creates them first and
+    /// runs the user data's script, which may take 300 seconds. Does nothing if the machine runs
+    /// already, `wanted` returns false under the machine's lock, or [`Host::end_all`] was called.
+    /// An error if the files cannot be created, or the server ends while it starts.
     pub(super) fn start(&self, record: &Record, wanted: impl Fn() -> bool) -> io::Result<()> {
         let machine = self.machine(&record.id);
         let mut child = machine.lock().unwrap_or_else(PoisonError::into_inner);
@@ -137,9 +138,9 @@ impl Host {
         }
     }
 
-    /// Ends the processes of all machines, including those that an earlier emulator started here,
-    /// and waits at most five seconds for each. Files stay, and no machine starts any more. A
-    /// process that stays is only logged.
+    /// Ends the processes of all machines and waits until they have ended. This includes those that
+    /// an earlier emulator started here, for each of which it waits at most five seconds. Files
+    /// stay, and no machine starts any more. A process that stays is only logged.
     pub(super) fn end_all(&self) {
         self.closed.store(true, Ordering::SeqCst);
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
@@ -193,10 +194,11 @@ impl Host {
         Ok(child)
     }
 
-    /// Returns a bubblewrap command to which the program is to be added. In it this machine's files
-    /// are visible read-only, except `/home`, `/root`, `/tmp`, `/var/tmp`, `/run` and the logins,
-    /// which are the machine's own. Other machines' files and processes are hidden. The environment
-    /// has only a `PATH`.
+    /// Returns a bubblewrap command to which the program is to be added. The program sees the files
+    /// of the emulator's host read-only, except `/home`, `/root`, `/tmp`, `/var/tmp`, `/run` and
+    /// the logins, which are those of the machine in `directory`. Other machines' files, and all
+    /// processes outside, are hidden. The environment has only a `PATH`; `id` becomes the host
+    /// name. The caller has created the machine's files, and makes `directory` absolute.
     fn view(&self, directory: &Path, id: &str) -> Command {
         let inside = |name: &str| directory.join(name).to_string_lossy().into_owned();
         let mut command = Command::new("bwrap");
@@ -284,9 +286,10 @@ fn install(directory: &Path, record: &Record) -> io::Result<()> {
     write_whole(&directory.join("ready"), "")
 }
 
-/// Runs the user data's script as root of the machine, at most 300 seconds, and waits for it; its
-/// output is in `user-data.log`. As with cloud-init, a failing script is only logged and does not
-/// prevent the boot.
+/// Runs the script that the caller has written to `instance/user-data`, as root of the machine, and
+/// waits for it, at most 300 seconds; its output is in `user-data.log`. While the script runs, it
+/// is noted as the machine's process. As with cloud-init, a script that fails, is missing or takes
+/// too long is only logged and does not prevent the boot. An error if it cannot be started.
 fn run_script(directory: &Path, record: &Record) -> io::Result<()> {
     let parent = directory.parent().unwrap_or(directory);
     let mut command = Host::new(parent.to_owned()).view(directory, &record.id);
@@ -309,8 +312,8 @@ fn run_script(directory: &Path, record: &Record) -> io::Result<()> {
     Ok(())
 }
 
-/// Creates the SSH host keys of a machine (Ed25519, ECDSA and RSA) in its directory `instance`. An
-/// error if `ssh-keygen` fails.
+/// Creates the SSH host keys of a machine (Ed25519, ECDSA and RSA) in its directory `instance`,
+/// which the caller has created, in place of earlier ones. An error if `ssh-keygen` fails.
 fn host_keys(instance: &Path) -> io::Result<()> {
     // Under names of this process first: what an earlier emulator, killed meanwhile, still writes
     // must not be in the way.
@@ -343,9 +346,10 @@ fn host_keys(instance: &Path) -> io::Result<()> {
     Ok(())
 }
 
-/// Writes the machine's password and group files, which are this machine's with the logins of
-/// `setup` added or replaced, and creates their home directories. No login has a password. Without
-/// root rights all logins have the emulator's own user id.
+/// Writes the password, shadow and group files of the machine in `directory`, and creates the home
+/// directories of the logins in `setup`. The password and group files are those of the emulator's
+/// host with these logins added or replaced. No login has a password. Without root rights these
+/// logins have the emulator's own user id, and `root` stays as on the host.
 fn logins(directory: &Path, setup: &Setup) -> io::Result<()> {
     let instance = directory.join("instance");
     // Without root rights, `root` is another name of the emulator's own user.

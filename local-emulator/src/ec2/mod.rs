@@ -176,7 +176,8 @@ impl Ec2 {
     }
 
     /// Runs the action of a request, after checking the caller's permission, and returns its XML
-    /// response. An error for an unknown action or another version of the API.
+    /// response. An error for an unknown action or another version of the API, a denial, or if the
+    /// action fails. Blocks on the disk, and needs a tokio runtime.
     fn answer(&self, caller: &Caller, request: &Request<Bytes>) -> Result<String, Refusal> {
         let parameters = Parameters::read(request)?;
         match parameters.action() {

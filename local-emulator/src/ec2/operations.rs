@@ -41,8 +41,9 @@ fn check_with_tags(
 /// Records as many machines as are asked for, or fewer down to the minimum if the limit allows no
 /// more, starts them in the background and returns their XML. A known client token returns the
 /// machines of that launch instead, also terminated ones; with other parameters it is an error. An
-/// error if the caller may not, the limit is reached, or a fault refuses the launch. Consumes the
-/// next launch fault, unless the token is known.
+/// error for invalid parameters, a denial, the limit, or a fault that refuses the launch. A valid,
+/// permitted launch without a known token uses up the next launch fault, also if the limit then
+/// refuses it.
 pub(super) fn run(ec2: &Ec2, caller: &Caller, parameters: &Parameters) -> Result<String, Refusal> {
     let wish = Wish::read(ec2, parameters)?;
     check_with_tags(caller, "ec2:RunInstances", &arn(ec2, "*"), "aws:RequestTag", &wish.tags)?;
@@ -369,8 +370,9 @@ fn missing(id: &str) -> Refusal {
 }
 
 /// Records that machines shut down, ends them in the background and returns the XML of their
-/// states; machines that are ending or terminated already stay so. One unknown machine, or one that
-/// the caller may not end by its tags, refuses the whole call, and nothing is changed.
+/// states; machines that are ending or terminated already stay so. The whole call is refused, and
+/// nothing is changed, if the caller may not end one of the machines by its tags, or if one is
+/// unknown or ended over an hour ago. No ids at all are an error.
 pub(super) fn terminate(
     ec2: &Ec2,
     caller: &Caller,

@@ -61,7 +61,8 @@ fn note(child: &Child, directory: &Path) -> io::Result<()> {
     write_whole(&directory.join(NOTE), &format!("{pid} {time}"))
 }
 
-/// Permits a process of [`held_back`] to begin its program.
+/// Permits a process of [`held_back`] to begin its program; only once. The caller has called
+/// [`note`]: a program that is not noted is not found again.
 fn permit(child: &mut Child) -> io::Result<()> {
     let stdin = child.stdin.take();
     let mut stdin =

@@ -27,9 +27,9 @@ impl Front {
     }
 }
 
-/// Returns the event, as JSON, by which API Gateway calls a function for a request on the route
-/// `found`. A body whose content type is no text is in it as Base64. Each call gives another
-/// request id.
+/// Returns the event, as JSON, by which API Gateway `front` calls a function for a request on the
+/// route `found`. A body whose content type is no text, or that is not UTF-8, is in it as Base64;
+/// an empty body is left out. Each call gives another request id.
 pub(super) fn of_request(
     front: &Front,
     found: &RouteMatch<'_>,
@@ -94,8 +94,9 @@ pub(super) fn of_request(
     Bytes::from(event.to_string())
 }
 
-/// Returns the body as text if its content type is one that API Gateway treats as text (`text/…`,
-/// JSON, JavaScript or XML) and it is UTF-8. Otherwise `None`: it is sent as Base64.
+/// Returns the body as text if its content type is one that API Gateway treats as text (`text/…`
+/// and `application/json`, `javascript` or `xml`) and it is UTF-8. Otherwise `None`: it is sent as
+/// Base64.
 fn plain_text<'b>(headers: &HeaderMap, body: &'b Bytes) -> Option<&'b str> {
     let kind = text(headers, CONTENT_TYPE.as_str()).unwrap_or_default();
     let kind = kind.split(';').next().unwrap_or_default().trim().to_ascii_lowercase();

@@ -46,8 +46,8 @@ impl HostNames {
 
     /// Returns the first host name of a request (of its `Host` headers or URI) that is neither an
     /// address nor `localhost` nor an added name, cut to 100 characters; an invalid name is foreign
-    /// too. `None` if there is none, also for a request without any host name, which does not come
-    /// from a browser.
+    /// too. `None` if all names are the machine's own, or if the request has no host name, because
+    /// it then does not come from a browser.
     pub(crate) fn foreign_name(&self, headers: &HeaderMap, uri: &Uri) -> Option<String> {
         let said = headers
             .get_all(HOST)

@@ -64,7 +64,7 @@ impl HttpFront {
     /// Starts the front on `listener` and returns at once; it runs until it is stopped or dropped.
     /// If `listener` is bound to loopback, only requests under one of `names`, an address or
     /// `localhost` are answered, others with 421; functions that accept any name are excepted. On
-    /// another interface every name is answered.
+    /// another interface every name is answered. Needs a tokio runtime.
     ///
     /// # Errors
     /// Returns an error if the listener's address cannot be determined.
@@ -99,8 +99,8 @@ impl HttpFront {
         self.address
     }
 
-    /// Accepts no further requests and waits for the running ones, at most ten seconds; those that
-    /// still run then are broken off.
+    /// Accepts no further requests and waits for the running ones, at most ten seconds. Requests
+    /// that still run then go on, but are no longer waited for.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         let abort = self.server.abort_handle();

@@ -154,10 +154,12 @@ impl Worker {
         *self.api.asked.borrow()
     }
 
-    /// Passes one call to the process and waits for the response, at most `limit` from when the
-    /// process has taken it. After a response or `Failed` the process can take the next call. After
-    /// `Starting` it has not received the call and keeps starting. After any other error it has
-    /// ended or must not be used again.
+    /// Waits until the process has started, as [`Self::wait_for_start`]; then passes one call to it
+    /// and waits for the response, at most `limit` from when the process has taken the call. A
+    /// process that does not take the call within `limit` and ten seconds is killed. After a
+    /// response or `Failed` the process can take the next call. After `Starting` it has not
+    /// received the call and keeps starting. After any other error it has ended or must not be used
+    /// again.
     pub(super) async fn run(
         &mut self,
         request_id: String,
@@ -201,10 +203,11 @@ impl Worker {
         }
     }
 
-    /// Waits until the process requests work for the first time, at most as long as one call may
-    /// wait. If it does not in time, returns `Starting`, and the process goes on; the last of the
-    /// calls that may wait in vain kills it and returns `NotStarted` instead. `NotStarted` also if
-    /// the process ends. The process has no call yet, so giving up loses none.
+    /// Waits until the process requests work for the first time, at most for `patience.call`;
+    /// returns at once if it has done so before. If it does not in time, returns `Starting`, and
+    /// the process goes on starting. The last of the `patience.calls` calls that wait in vain kills
+    /// the process and returns `NotStarted` instead. `NotStarted` also if the process ends. The
+    /// process has no call yet, so giving up loses none.
     async fn wait_for_start(&mut self) -> Result<(), InvokeError> {
         let limit = self.patience.call;
         tokio::select! {
@@ -259,8 +262,9 @@ fn described(status: std::io::Result<std::process::ExitStatus>) -> String {
     status.map_or_else(|error| error.to_string(), |status| status.to_string())
 }
 
-/// Passes each line of a process's output to `print`, without its end, until the output ends; a
-/// line over 16 KiB is passed in pieces.
+/// Passes each line of a process's output to `print`, without white space at its end, until the
+/// output ends; a line over 16 KiB is passed in pieces. `function` is the id that `print` gets with
+/// each line.
 async fn print_lines(mut from: impl AsyncRead + Unpin, function: String, print: Print) {
     let mut held: Vec<u8> = Vec::new();
     let mut chunk = [0_u8; 4096];

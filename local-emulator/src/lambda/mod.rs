@@ -23,9 +23,10 @@ pub const SYNCHRONOUS_BYTES_MAX: usize = 6 * 1024 * 1024;
 /// Calls functions.
 #[async_trait]
 pub trait Invoke: Send + Sync + 'static {
-    /// Calls the function `id` once and returns its response. A throttled or failed call is not
-    /// tried again. The call continues if the caller stops waiting. Only after `Unknown`,
-    /// `Throttled`, `TooLarge` and `Starting` is it certain that the function did not get the call.
+    /// Calls the function with the id `function` once and returns its response. A throttled or
+    /// failed call is not tried again. The call continues if the caller stops waiting. Only after
+    /// `Unknown`, `Throttled`, `TooLarge` and `Starting` is it certain that the function did not
+    /// get the call.
     ///
     /// # Errors
     /// Returns an [`InvokeError`].

@@ -70,8 +70,9 @@ impl Processes {
         Self::patient(settings, print, Patience::of)
     }
 
-    /// Creates the functions with processes that may take as long to start as `patience` returns
-    /// for each function's limits. No process is started yet.
+    /// Creates the functions that `settings` describe; `print` gets the output of their processes.
+    /// A process may take as long to start as `patience` returns for its function's limits. No
+    /// process is started yet.
     pub(super) fn patient(
         settings: impl IntoIterator<Item = ProcessSettings>,
         print: &Print,

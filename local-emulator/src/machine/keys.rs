@@ -25,9 +25,9 @@ struct Stored {
 }
 
 impl Keys {
-    /// Reads the access keys of `principals` in `keys.json` in `directory`; creates missing ones at
-    /// random and stores them. Keys of other principals stay in the file and are left out here. An
-    /// error if the file is damaged.
+    /// Reads the access keys of `principals` in `keys.json` in `directory`, which must exist;
+    /// creates missing ones at random and stores them. Keys of other principals stay in the file
+    /// and are left out here. An error if the file is damaged.
     pub(super) fn open(directory: &Path, principals: &[&str]) -> Result<Self, MachineError> {
         let path = directory.join("keys.json");
         let failed = |why: String| MachineError::Keys { why: format!("{}: {why}", path.display()) };

@@ -112,8 +112,9 @@ impl QueuePort for EmulatedQueues {
         .await
     }
 
-    /// Deletes messages, ten in one counted call. Stops at the first error; a message that is gone
-    /// or received again since is no error.
+    /// Deletes messages, ten in one counted call. Stops at the first error; messages before it are
+    /// deleted. A message that is gone or received again since, and an invalid receipt, are no
+    /// error.
     async fn delete(&self, queue_arn: &str, receipts: &[String]) -> Result<(), QueueError> {
         for batch in receipts.chunks(limits::BATCH_MAX) {
             let batch = batch.to_vec();
@@ -133,8 +134,8 @@ impl QueuePort for EmulatedQueues {
     }
 
     /// Sets for how long messages stay hidden from now, rounded up to seconds, ten in one counted
-    /// call. Stops at the first error; a message that is gone, visible or received again since is
-    /// no error.
+    /// call. Stops at the first error. A message that is gone, visible or received again since, and
+    /// an invalid receipt or time, are no error.
     async fn hide_for(
         &self,
         queue_arn: &str,

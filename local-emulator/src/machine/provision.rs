@@ -9,8 +9,9 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 
 /// Creates those tables, buckets, keys and queues of the template that are missing. Existing queues
-/// get its settings; existing tables stay as they are, and one with other keys or without an index
-/// is an error. What the template no longer names stays.
+/// get its settings; one of the other type (standard or FIFO) is an error. Existing tables only get
+/// its expiry, if they have none; one with other keys or without an index is an error. What the
+/// template no longer names stays.
 pub(super) fn provide(data: &Front, plan: &TemplatePlan) -> Result<(), MachineError> {
     for table in &plan.tables {
         let described = data

@@ -21,7 +21,9 @@ impl Pattern {
         Self { text: fold(text, case), case }
     }
 
-    /// Returns whether the whole text matches, and not only a part of it.
+    /// Returns whether the whole text matches, and not only a part of it. `*` matches any
+    /// characters, also `:` and `/`, and `?` one character. Upper and lower case differ if the
+    /// pattern was made so.
     pub(super) fn matches(&self, text: &str) -> bool {
         let text = fold(text, self.case);
         let (mut at, mut wanted) = (0, 0);

@@ -140,9 +140,9 @@ impl Poller {
         }
     }
 
-    /// Calls the function and returns its response. A throttled call is tried again until half of
-    /// the queue's visibility timeout has passed; the messages stay hidden. Other errors are
-    /// returned at once.
+    /// Calls the function and returns its response. A throttled call is tried again until
+    /// `retry_limit` (half of the queue's visibility timeout) has passed, and then is an error; the
+    /// messages stay hidden. Other errors are returned at once.
     async fn call(&self, payload: Bytes) -> Result<Bytes, InvokeError> {
         let give_up = Instant::now() + self.retry_limit;
         let mut pause = PAUSE_SHORTEST;

@@ -16,8 +16,9 @@ pub(super) struct Scope<'a> {
 }
 
 impl<'a> Scope<'a> {
-    /// Returns the scope of a document, in which references are resolved. `nothing` stands for the
-    /// sections `Parameters` and `Resources` if they are absent.
+    /// Returns the scope of a document, in which references are resolved for a deployment to
+    /// `place`. `nothing`, an empty mapping, stands for the sections `Parameters` and `Resources`
+    /// if they are absent or no mappings.
     pub(super) fn new(
         document: &'a Yaml,
         place: &'a DeploymentTarget,
@@ -34,7 +35,8 @@ impl<'a> Scope<'a> {
         self.value(at, value, DEPTH_MAX)
     }
 
-    /// Resolves a value and everything in it, as [`Self::resolve`], down to `depth` levels.
+    /// Resolves a value and everything in it, as [`Self::resolve`], but down to `depth` levels; a
+    /// value or reference that lies deeper is an error.
     fn value(&self, at: &str, value: &Yaml, depth: usize) -> Result<Json, TemplateError> {
         let depth = depth
             .checked_sub(1)
@@ -119,9 +121,10 @@ impl<'a> Scope<'a> {
         self.physical_id(at, name, depth).map(Json::String)
     }
 
-    /// Returns the value of a template parameter: the given one or the default, as a text, or as a
-    /// list for a list type. An error if there is neither; a default that is neither text nor
-    /// number counts as none. Its type and allowed values are not checked.
+    /// Returns the value of the template parameter `name`, which `parameter` declares: the given
+    /// one or the default, as a text, or as a list, split at commas, for a list type. An error if
+    /// there is neither; a default that is neither text nor number counts as none. Its type and
+    /// allowed values are not checked.
     fn parameter(&self, at: &str, name: &str, parameter: &Yaml) -> Result<Json, TemplateError> {
         let given = self.place.parameters.get(name).cloned();
         let default = || match parameter.get("Default") {

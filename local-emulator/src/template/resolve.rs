@@ -184,10 +184,11 @@ fn statements(logical: &str, documents: Vec<Document>) -> Result<Policy, Templat
     Policy::new(documents).map_err(|problem| TemplateError::shape(logical, problem.to_string()))
 }
 
-/// Adds a function with its sources, schedules and routes to the plan. Environment variables, time
-/// limit and memory that its properties leave open are taken from `common`, the section `Globals`,
-/// of which nothing else is read; the rest has Lambda's defaults. An error if its role is not among
-/// `policies` or a schedule is no `rate(…)`.
+/// Adds a function with its sources, schedules and routes to the plan. Its id is the environment
+/// variable `SLUICE_FUNCTION`, or else its name. Environment variables, time limit and memory that
+/// its properties leave open are taken from `common`, the section `Globals`, of which nothing else
+/// is read; the rest has Lambda's defaults. An error if its role is not among `policies` or a
+/// schedule is no `rate(…)`. That the sources' queues exist is not checked.
 fn function(
     plan: &mut TemplatePlan,
     scope: &Scope<'_>,

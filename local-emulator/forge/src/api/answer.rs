@@ -69,10 +69,10 @@ impl Paging {
     }
 }
 
-/// Answers with the requested page of `items`, which is empty beyond the last page. The `Link`
-/// header holds the addresses of the previous, next, first and last page as far as there are any.
-/// `wrap` makes the body of the page's items: an array, or the object that holds them at GitHub.
-/// `web` is the base of the links.
+/// Answers with the requested page of `items`, which are those of all pages; the page is empty
+/// beyond the last one. The `Link` header holds the addresses of the previous, next, first and last
+/// page as far as there are any. `wrap` makes the body of the page's items: an array, or the object
+/// that holds them at GitHub. `web` is the base of the links.
 pub(super) fn page(
     web: &str,
     uri: &Uri,

@@ -74,9 +74,9 @@ pub(super) async fn deliveries(
     page(&engine.web, &uri, paging, newest_first, Value::Array)
 }
 
-/// Answers with one delivery of a webhook, with the headers and payload that were sent and the
-/// status of the response, which is null if there was none. 404 if the webhook has no such
-/// delivery. Only a caller with write permission may read it.
+/// Answers with one delivery of a webhook: the payload that was sent, without padding, the headers
+/// with event and guid, and the status of the response, which is null if there was none. 404 if the
+/// webhook has no such delivery. Only a caller with write permission may read it.
 pub(super) async fn delivery(
     State(engine): State<Arc<Engine>>,
     Extension(caller): Extension<Caller>,

@@ -223,9 +223,10 @@ pub(super) struct MergeWish {
 
 /// Merges a pull request by a merge commit, squash or rebase, and answers with the commit at which
 /// the base branch then is. Only a caller with write permission may do it. Refused (405) if the
-/// pull request is not open, is a draft, conflicts or a fault says so; (409) if its head is not the
-/// `sha` of the request, without which any head is merged; (422) if the method is unknown. Without
-/// `commit_title` a message is composed, and `commit_message` is ignored.
+/// pull request is not open, is a draft or conflicts, its base branch is missing or moved unseen,
+/// or a fault says so; (409) if its head is not the `sha` of the request, without which any head is
+/// merged; (422) if the method is unknown. Without `commit_title` a message is composed, and
+/// `commit_message` is ignored.
 pub(super) async fn merge(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,

@@ -68,7 +68,8 @@ impl Engine {
     }
 
     /// Stores the new state of a pull request after a transition and records the event about it:
-    /// `synchronize`, or `closed` for a merged or abandoned one.
+    /// `synchronize`, or `closed` for a merged or abandoned one. The caller wakes the sender of
+    /// webhooks after the commit.
     fn apply(
         &self,
         access: &Access,
@@ -100,7 +101,8 @@ impl Engine {
     }
 
     /// Records a `pull_request` event with this action for the webhooks. `payload` is an object
-    /// with further fields, to which the pull request and its number are added.
+    /// with further fields, to which the pull request and its number are added. The caller stores
+    /// the pull request, and wakes the sender of webhooks after the commit.
     pub(super) fn emit_pull(
         &self,
         access: &Access,

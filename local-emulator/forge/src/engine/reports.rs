@@ -174,8 +174,9 @@ impl Engine {
         })
     }
 
-    /// Records a `pull_request_review` event with this action for the webhooks. The review must be
-    /// stored already and its pull request must exist.
+    /// Records a `pull_request_review` event with this action for the webhooks. The pull request of
+    /// the review must exist. The caller stores the review, and wakes the sender of webhooks after
+    /// the commit.
     fn emit_review(
         &self,
         access: &Access,
@@ -305,8 +306,8 @@ impl Engine {
     /// Stores a check run with the given fields replaced, and returns it. A conclusion makes it
     /// completed; a check run that is not completed loses its conclusion. Records an event for
     /// `action`, if given, and one if it is now completed and was not before; that may complete its
-    /// check suite, which is recorded too. An error (422) for an unknown state, or if it is
-    /// completed without conclusion.
+    /// check suite, which is recorded too. The caller wakes the sender of webhooks after the
+    /// commit. An error (422) for an unknown state, or if it is completed without conclusion.
     fn put_check_run(
         &self,
         access: &Access,
@@ -355,8 +356,9 @@ impl Engine {
     }
 
     /// Records a `check_suite` event if all stored check runs of the run's application on its
-    /// commit are completed; otherwise does nothing. Its conclusion is `success` if all of theirs
-    /// are success, neutral or skipped, otherwise `failure`.
+    /// commit are completed; otherwise does nothing. The event's conclusion is `success` if all of
+    /// theirs are success, neutral or skipped, otherwise `failure`. The caller has stored `run`,
+    /// and wakes the sender of webhooks after the commit.
     fn emit_suite(
         &self,
         access: &Access,

@@ -64,9 +64,9 @@ impl Lagging {
     }
 
     /// Runs `write` and returns its result; `touched` are the items that it writes. While a lag is
-    /// set, a write that succeeded is queued for the copy, which is created first if there is none.
-    /// Without a lag the copy is dropped if `touched` is not empty. An error of the copy is
-    /// returned even though the write took effect.
+    /// set, a write that succeeded is queued for the copy, which is created first if there is none;
+    /// if that fails, `write` does not run. Without a lag the copy is dropped if `touched` is not
+    /// empty. A later error of the copy is returned even though the write took effect.
     pub fn write<T>(
         &self,
         database: &Database,

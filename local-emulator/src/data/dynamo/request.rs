@@ -28,7 +28,8 @@ pub(super) struct Touched {
 impl Request<'_> {
     /// Returns every action that the caller must be allowed, each with the ARN of its table or
     /// index. A transaction has the actions of its parts, a batch one for each table. Empty for an
-    /// unknown operation.
+    /// unknown operation, and for a transaction or batch without parts; the operation itself
+    /// refuses those.
     pub fn actions(&self, account: &Account) -> Vec<(&'static str, String)> {
         let table = || account.table_arn(table_name(self.text("TableName")));
         match self.operation {

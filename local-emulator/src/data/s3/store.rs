@@ -188,7 +188,8 @@ impl Store {
     }
 
     /// Stores a prepared body as the object with this key, if the condition holds for the present
-    /// object, whose body is deleted. Also deletes the records of the upload with the id
+    /// object, whose body is deleted. The caller has set size and entity tag in `object` to those
+    /// of `body`; nothing is checked. Also deletes the records of the upload with the id
     /// `finished_upload`, but not its parts' files. If the condition does not hold or the bucket is
     /// missing, returns that outcome and deletes the prepared body.
     pub fn put(
@@ -259,8 +260,10 @@ impl Store {
             .map_err(self.failed("read an object"))
     }
 
-    /// Returns an object and the bytes of its body in the range that `range` returns for it, or the
-    /// error of `range`. `None` if the object does not exist; `range` is then not called.
+    /// Returns an object and the bytes of its body in the range that `range` returns for it; if
+    /// `range` fails, `Some` with its error. `None` if the object does not exist; `range` is then
+    /// not called. `range` runs under the store's lock and so must not use the store. A range past
+    /// the end is cut off there; its start must not be after its end.
     pub fn read<E>(
         &self,
         bucket: &str,

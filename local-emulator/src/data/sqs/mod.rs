@@ -163,7 +163,8 @@ impl Sqs {
     }
 
     /// Creates a queue, or replaces all attributes of an existing one. Its messages stay. An error
-    /// if an existing queue is of the other type (standard or FIFO).
+    /// if an existing queue is of the other type (standard or FIFO), the attributes are outside
+    /// AWS's limits, or the dead letter queue does not exist.
     ///
     /// # Errors
     /// As [`Sqs::create_queue`].
@@ -245,7 +246,8 @@ impl Sqs {
     }
 
     /// Sets how much longer, from now, a received message stays invisible; 0 makes it visible at
-    /// once. Receivers that wait are woken.
+    /// once. Receivers that wait are woken. An error if the message is not in flight under this
+    /// receipt, the time is over AWS's limit, or the queue does not exist.
     ///
     /// # Errors
     /// [`SqsError::Refused`] for a message that is not in flight under this handle.
@@ -330,8 +332,9 @@ impl Sqs {
     }
 
     /// Changes a queue by `act`, stores the change, wakes receivers that wait and returns what
-    /// `act` returned. If `act` returns an error, nothing is stored; if storing fails, the change
-    /// is undone.
+    /// `act` returned. If `act` returns an error, nothing is stored, and `act` must not have
+    /// changed the queue. If storing fails, the change is undone. An error if the queue does not
+    /// exist.
     fn change<T>(
         &self,
         name: &str,
