@@ -202,10 +202,11 @@ async fn read(root: &Path, path: &Path, left: u64) -> std::io::Result<LoadedFile
 }
 
 /// Opens a file to archive and determines how many of its bytes to archive; reads nothing. `path`
-/// is relative to `work/logs`. For the job log it opens the executor's own file, or the one below
+/// is relative to `work/logs` of the job directory `root`, and `left` is how many bytes of the
+/// build may still be stored. For the job log it opens the executor's own file, or the one below
 /// `work/logs` if that does not exist. An error if the file exceeds the file limit or `left` bytes,
-/// or is not a regular file. Of a job log beyond the file limit only the beginning is archived
-/// instead; the file is not changed.
+/// or is not a regular file. A job log beyond the file limit is no error: only its beginning is
+/// archived, and the file is not changed.
 fn open(root: &Path, path: &Path, left: u64) -> std::io::Result<OpenFile> {
     let below = || confined_files::open_file(&root.join("work/logs"), path);
     let file = match path == Path::new(LOG) {

@@ -89,8 +89,8 @@ pub struct ResultTracker {
 impl ResultTracker {
     /// Records the end of the pre-run playbook `path`, defined at inheritance depth `level` (0 is
     /// the base job). Returns whether the phase goes on: only if the playbook passed. After a
-    /// failure no main playbook runs, and the attempt does not count, whatever post-run playbooks
-    /// do. A stop and a full disk are results of their own.
+    /// failure no main playbook may run, and the attempt does not count; of post-run playbooks only
+    /// a stop or a full disk changes that. A stop and a full disk are results of their own.
     pub fn record_pre(&mut self, level: u32, path: &str, end: &PlaybookEnd) -> Next {
         self.reached = Some(self.reached.map_or(level, |reached| reached.max(level)));
         if end.succeeded() {
@@ -120,7 +120,8 @@ impl ResultTracker {
     /// Records the end of the main playbook `path` as the result so far. A playbook that passes
     /// counts as failed if a failure pattern matched. Returns whether the phase goes on: only if
     /// the playbook counts as passed. After a lost host or a broken run the attempt does not count.
-    /// Post-run failures cannot change that, nor a timeout or a full disk.
+    /// Neither this nor a timeout or a full disk becomes `POST_FAILURE` later; but a post-run
+    /// playbook that loses a host, is stopped or fills the disk still counts.
     pub fn record_run(&mut self, path: &str, end: &PlaybookEnd) -> Next {
         match end {
             PlaybookEnd::Finished { code: 0 } if self.output_failed => {
@@ -147,10 +148,11 @@ impl ResultTracker {
     }
 
     /// Records the end of the post-run playbook `path`. A failure makes the result `POST_FAILURE`,
-    /// unless pre-run failed, the run phase timed out or does not count, or the disk is full. After
-    /// a lost host the attempt does not count. Returns whether the phase goes on: after a failure
-    /// only if the build is neither stopped nor its disk full. Do not call it for a cleanup
-    /// playbook after a stop, which must not change the result.
+    /// unless pre-run failed, the run phase timed out or does not count, or the disk is full. A
+    /// full disk makes it `DISK_FULL`, a lost host `RETRY` whatever was recorded before, and a stop
+    /// `ABORTED`. Returns whether the phase goes on: after a failure only if the build is neither
+    /// stopped nor its disk full. Do not call it for a cleanup playbook after a stop, which must
+    /// not change the result.
     pub fn record_post(&mut self, path: &str, end: &PlaybookEnd) -> Next {
         if end.succeeded() {
             return Next::GoOn;

@@ -124,8 +124,9 @@ impl Claims {
     /// Claims builds and returns one result for each, in the same order. The builds must be
     /// distinct, and none of them may be running here. `None` means that there is nothing to run:
     /// the build has no order, was stopped or has ended, another executor has it, or its nodes are
-    /// gone. After an error the caller tries again or has the message redelivered. The claim may be
-    /// stored then; [`Self::end_stopped_unconfirmed`] ends it after a stop.
+    /// gone; a run that an earlier call has stored is then ended. After an error the caller tries
+    /// again or has the message redelivered. The claim may be stored then;
+    /// [`Self::end_stopped_unconfirmed`] ends it after a stop.
     pub async fn claim(
         &self,
         messages: &[BuildMessage],
@@ -518,9 +519,9 @@ pub async fn end(
     send_wakeups(ports, &claimed.order, QueueWakeup::Send).await
 }
 
-/// Stores a build's end without sending wakeups; its node request ends with it. A run that has
-/// ended before, or belongs to another session, counts as stored. May be called again after an
-/// error or a success.
+/// Stores a build's end without sending wakeups; its node request ends with it. Returned data that
+/// is too large for the record becomes an object. A run that has ended before, or belongs to
+/// another session, counts as stored. May be called again after an error or a success.
 ///
 /// # Errors
 /// Returns an error if the store does not answer, or another writer changed the run.

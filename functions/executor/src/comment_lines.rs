@@ -75,8 +75,8 @@ fn comments_to_map(data: &Map<String, Value>) -> Option<Map<String, Value>> {
 
 /// Compares each commented file in the commit `tested` and the proposed change, and returns all
 /// comments with mapped lines, by file. Also returns log lines about files whose comments were left
-/// as they are. Creates a temporary repository below the job directory, from packs that are
-/// downloaded if missing.
+/// as they are. Creates a repository below the job directory, from packs that are downloaded if
+/// missing, and leaves it there; so it works once.
 async fn compare_and_map(
     job: &JobAttempt<'_>,
     sources: &dyn RepositorySources,

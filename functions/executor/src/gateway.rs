@@ -63,9 +63,9 @@ async fn serve(listener: UnixListener, allowed: Arc<Allowed>) {
 }
 
 /// Reads the client's greeting, `host port`, connects the client to that node and copies bytes in
-/// both directions until both sides are closed. If this is not the SSH port of a node of the build,
-/// it logs that and closes the connection, without an error. An error if the greeting or the
-/// connection fails or takes too long.
+/// both directions until both sides are closed. If the greeting does not name the SSH port of a
+/// node of the build, it logs that and closes the connection, without an error. An error if the
+/// greeting or the connection fails or takes too long.
 async fn forward(mut client: UnixStream, allowed: &Allowed) -> std::io::Result<()> {
     let greeting =
         tokio::time::timeout(Duration::from_secs(GREETING_SECONDS), read_greeting(&mut client))

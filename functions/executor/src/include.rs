@@ -53,10 +53,10 @@ pub enum IncludeError {
     },
 }
 
-/// Returns the frozen job with the variables of its `include-vars` files added. A later file
-/// overrides an earlier one, and the job's own variables override all. Returns the job unchanged if
-/// there are none. An error if a required file is missing, a file cannot be read, or the tested
-/// state lacks its repository.
+/// Returns the frozen job with the variables of its `include-vars` files added; works once for each
+/// job directory. A later file overrides an earlier one, and the job's own variables override all.
+/// Returns the job unchanged if the files have no variables. An error if a required file is
+/// missing, a file cannot be read as variables, or the tested state lacks its repository.
 pub async fn add_file_vars<'j>(
     job: &JobAttempt<'j>,
     sources: &dyn RepositorySources,
@@ -92,8 +92,9 @@ struct VarsCheckouts<'a, 'j> {
 impl VarsCheckouts<'_, '_> {
     /// Reads one variable file from its repository, which it checks out if necessary: at the commit
     /// that the job records for it, otherwise at the tested one. Empty if the file has no
-    /// variables, or is optional and does not exist. An error if a required file is missing, a file
-    /// cannot be read, or the tested state lacks the repository.
+    /// variables, or is optional and does not exist. An error if a required file is missing, the
+    /// tested state lacks the repository, or a file, also an optional one, is a link, has more than
+    /// 1 MiB or holds no variables.
     async fn read(&mut self, file: &IncludeVars) -> Result<Map<String, Value>, IncludeError> {
         let (connection, project) = file.source.project(&self.job.order.change.key);
         let state = branch_of_file(self.job, file, project)
@@ -138,10 +139,10 @@ impl VarsCheckouts<'_, '_> {
     }
 }
 
-/// Returns the state of the branch that a file is read from. A file in the project of a pushed ref
-/// is read from that ref if `use_ref` is set. Otherwise the branch is chosen as for other
-/// repositories of the job; if that is the pushed tag, the first other branch or tag of the project
-/// is returned. `None` if the tested state has no such branch.
+/// Returns the state of the branch that a file of `project` is read from. A file in the project of
+/// a pushed ref is read from that ref if `use_ref` is set. Otherwise the branch is chosen as for
+/// other repositories of the job; if that is the pushed tag of this project, the first other branch
+/// or tag of the project is returned. `None` if the tested state has no such branch.
 fn branch_of_file<'j>(
     job: &JobAttempt<'j>,
     file: &IncludeVars,

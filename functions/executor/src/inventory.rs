@@ -84,11 +84,12 @@ pub enum JobVars<'a> {
 
 /// Returns an inventory as JSON in the structure of Ansible's YAML, with hosts, their connection
 /// data, groups, the job's variables, and the data that parent jobs returned, which job variables
-/// override. `vars` selects the form of the job's variables; frozen ones are listed by host, and
-/// the groups then have none. Variables that a job may not set in this form are left out, as are
-/// hosts and groups with unsafe names; the members of a group are taken as configured.
-/// `interpreters` are Python paths by host name, used where the node's label configures none. The
-/// hosts in `unreachable`, which an earlier playbook lost, form the group `zuul_unreachable`.
+/// override. `vars` selects the form of the job's variables; frozen ones are listed by host, those
+/// of `localhost` for all, and the nodeset's groups then have none. Variables that a job may not
+/// set in this form are left out, as are hosts and groups with unsafe names; the members of a group
+/// are taken as configured. `interpreters` are Python paths by host name, used where the node's
+/// label configures none. The hosts in `unreachable`, which an earlier playbook lost, form the
+/// group `zuul_unreachable`.
 ///
 /// Ansible parses JSON faster than other YAML.
 pub fn inventory(

@@ -18,7 +18,10 @@ use tokio::sync::watch;
 /// Runs jobs. [`crate::Ansible`] is the implementation of the product; tests have others.
 #[async_trait]
 pub trait Runner: Send + Sync {
-    /// Runs one attempt of a job and returns how it ended. Every failure is a result.
+    /// Runs one attempt of a job and returns how it ended; a failure is a result too. `jobdir` is
+    /// the absolute path of the build's directory, which no build has used; the caller archives the
+    /// logs below its `work/logs` and removes it afterwards. The result `Retry` asks for another
+    /// attempt. `stop` may end the attempt early, or lets a paused build go on.
     ///
     /// `jobdir` is the absolute path of the build's directory, which the caller removes afterwards.
     /// Files below its `work/logs` are archived. The result `Retry` asks for another attempt.
@@ -98,7 +101,8 @@ impl OpenedSecrets {
 #[async_trait]
 pub trait RepositorySources: Send + Sync {
     /// Returns packs on this machine's disk that contain everything reachable from the requested
-    /// commits. They exist at least until the build has ended, and are never modified.
+    /// commits. They exist at least until the build has ended, and must not be modified. An error
+    /// if a pack cannot be provided; a request without packs is none.
     async fn packs(&self, request: &PackRequest<'_>) -> Result<Packs, SourceError>;
 }
 
@@ -219,7 +223,8 @@ impl StopSignal {
         }
     }
 
-    /// Waits until the build may resume, or a stop is requested.
+    /// Waits until the build may resume, or a stop is requested; returns at once if either has
+    /// happened, even before the build paused. So a second pause does not wait.
     pub async fn resumed(&mut self) {
         tokio::select! {
             _ = self.resumed.wait_for(|resumed| *resumed) => {}

@@ -208,7 +208,8 @@ fn remove_runtime(root: &Path) -> std::io::Result<()> {
 
 /// Removes the runtime directories of dead executors below `runtime`, which may contain decrypted
 /// secrets. These are the directories named `sluice-…` with a lock file that is not locked. Every
-/// other entry stays, also one without a lock file. Each removal and each failure is logged.
+/// other entry stays, also one without a lock file. Each removal and each failed removal is logged.
+/// Does nothing if `runtime` cannot be read.
 ///
 /// The lock works across containers, unlike process ids.
 pub fn remove_dead_runtimes(runtime: &Path) {

@@ -38,9 +38,9 @@ impl<'a> JobLog<'a> {
     }
 
     /// Writes `text` with secrets masked, each of its lines with the time in UTC (`YYYY-mm-dd
-    /// HH:MM:SS.ffffff | text`), and passes the written bytes to the observer. Once the log has
-    /// reached its limit, writes a notice and then nothing. A failure to write is logged and does
-    /// not fail the build.
+    /// HH:MM:SS.ffffff | text`), and passes the written bytes to the observer. The text with which
+    /// the log would reach its limit is replaced by a notice; later texts are dropped. A failure to
+    /// write is logged and does not fail the build.
     pub fn say(&mut self, text: &str) {
         if self.offset >= self.bytes_max {
             return;

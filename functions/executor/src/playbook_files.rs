@@ -10,10 +10,11 @@ pub fn find_playbook(checkout: &Path, name: &str) -> Option<PathBuf> {
     playbook_files(name).into_iter().find(|file| checkout.join(file).is_file()).map(PathBuf::from)
 }
 
-/// Converts a playbook that is a single play, or several YAML documents, into one list of plays.
-/// Returns `None` if the text is one document that is no single play, so that it needs no change. A
-/// text without content becomes `---`. Document separators and directives are dropped; tags,
-/// comments and anchors stay.
+/// Converts a playbook that is a single play, or several YAML documents, into one list of plays. A
+/// single play is a block mapping; one in braces is not recognised. Returns `None` if the text is
+/// one document that is no single play, so that it needs no change. A text without content becomes
+/// `---`. Document separators, directives and documents with nothing but comments are dropped;
+/// tags, anchors and other comments stay.
 ///
 /// Works on lines, not on parsed values, to preserve these.
 pub fn wrap_plays_in_list(text: &str) -> Option<String> {

@@ -53,10 +53,11 @@ pub struct Playbooks {
     pub context: Value,
 }
 
-/// Checks out the playbooks of all phases with their roles. Returns them in the order in which they
-/// run, with `zuul.playbook_context`, which describes them. If the job names no main playbook and
-/// only candidates are listed, just the first one that exists is prepared. An error if a playbook,
-/// or the last of such candidates, does not exist, or a repository cannot be checked out.
+/// Checks out the playbooks of all phases with their roles; works once for each job directory.
+/// Returns the playbooks in the order in which they run, with `zuul.playbook_context`, which
+/// describes them. If the job names no main playbook and only candidates are listed, just the first
+/// one that exists is prepared. An error if a playbook, or the last of such candidates, does not
+/// exist, or a repository cannot be checked out.
 pub async fn prepare_playbooks(
     job: &JobAttempt<'_>,
     sources: &dyn RepositorySources,
@@ -123,10 +124,12 @@ struct PlaybookCheckouts<'a> {
 
 impl PlaybookCheckouts<'_> {
     /// Checks out a playbook and the repositories of its roles. Returns the playbook, and for each
-    /// repository of roles an entry for `zuul.playbook_context`; repositories without roles are
-    /// left out. `index` is the position in the phase, which names the playbook's directory, so it
-    /// must be used once. A file that contains a single play is rewritten as a list. An error if
-    /// the file does not exist.
+    /// repository of roles an entry for `zuul.playbook_context`; the playbook's own repository has
+    /// none if it contains no roles. `index` is the position in the phase, which names the
+    /// playbook's directory: two prepared playbooks must not share it. A file that contains a
+    /// single play or several YAML documents is rewritten as one list, except through a link that
+    /// leaves the checkout. An error if the file does not exist or a repository cannot be checked
+    /// out.
     async fn prepare(
         &mut self,
         phase: PlaybookPhase,

@@ -90,8 +90,9 @@ impl ProjectKeys {
 }
 
 /// Returns a value with each ciphertext decrypted; a ciphertext is a mapping whose only key is one
-/// of [`TAGS`]. `None` if one cannot be decrypted or is no text, or the value is nested more than
-/// [`DEPTH_MAX`] deep. `depth` is the depth of this value, 0 for the outermost.
+/// of [`TAGS`]. `None` if a ciphertext cannot be decrypted or its plaintext is no text, or the
+/// value is nested more than [`DEPTH_MAX`] deep. `depth` is the depth of this value, 0 for the
+/// outermost.
 fn plaintext(value: &Value, key: &ProjectKey, depth: usize) -> Option<Value> {
     if depth > DEPTH_MAX {
         return None;

@@ -136,9 +136,9 @@ impl ExecutorService {
 
     /// Creates the session, then receives and runs builds until `shutdown` is true, its sender is
     /// dropped, or the session is gone. Then stops all builds, which end as `Retry`, and waits at
-    /// most ten seconds for them to end. Returns `Ok` only after a shutdown, which a dropped sender
-    /// is too. An error if the session cannot be created or is gone: the caller then starts a new
-    /// executor.
+    /// most ten seconds until all slots are free; paused builds without a slot are not waited for.
+    /// Returns `Ok` only after a shutdown, which a dropped sender is too. An error if the session
+    /// cannot be created or is gone: the caller then starts a new executor.
     pub async fn run(
         self: Arc<Self>,
         mut shutdown: watch::Receiver<bool>,
@@ -267,11 +267,11 @@ impl ExecutorService {
         accepted
     }
 
-    /// Runs a claimed build to its end, archives its logs, stores the end, wakes its provider and
-    /// its queue, and removes its directory. The queue is not woken if another build of the item
-    /// will do so. If the store or the key service does not answer for its secrets, the build ends
-    /// as `Retry` without being run. Retries to store the end and to send the wakeups; an error if
-    /// the session ends before that succeeds.
+    /// Runs a claimed build to its end, records meanwhile that it will fail or is paused, archives
+    /// its logs, stores the end, wakes its provider and its queue, and removes its directory. The
+    /// queue is not woken if another build of the item will do so. If the store or the key service
+    /// does not answer for its secrets, the build ends as `Retry` without being run. Retries to
+    /// store the end and to send the wakeups; an error if the session ends before that succeeds.
     pub async fn execute(&self, accepted: AcceptedBuild) -> Result<(), ReconcileError> {
         let AcceptedBuild { mut claimed, stop, mut slot, mut item_build } = accepted;
         let build = claimed.run.build.clone();
@@ -332,10 +332,10 @@ impl ExecutorService {
     }
 
     /// Records that a running build will fail or is paused, and wakes its queue. A failure to
-    /// record that it will fail is only logged. A pause is retried without limit until it is
-    /// stored; the caller drops the call when the build ends. Before it is stored, the build stops
-    /// counting in `item_build`. After it is stored, the build gives up its slot, if at most
-    /// [`PAUSED_MAX`] builds are paused. `BuildUpdate::None` does nothing.
+    /// record that it will fail is only logged. A pause is retried without limit until it and its
+    /// secret data are stored; the caller drops the call when the build ends. Before a pause is
+    /// stored, the build stops counting in `item_build`; afterwards it gives up its slot, if at
+    /// most [`PAUSED_MAX`] builds are paused. `BuildUpdate::None` does nothing.
     async fn record_update(
         &self,
         claimed: &mut Claimed,
@@ -400,10 +400,10 @@ impl ExecutorService {
     }
 
     /// Stores a build's end and sends its wakeups as [`Self::store_end`] does; retries until the
-    /// session ends, which is an error. From the ninth attempt on only the result and the times are
-    /// stored, without the returned data and the log address. If the run has ended already or
-    /// belongs to another session, nothing is stored and this is no error. An aborted build ends as
-    /// `Retry` if the executor has stopped its builds itself.
+    /// session ends, which is an error. From the ninth attempt on only the result, the times and a
+    /// note are stored, without the returned data and the log address. If the run has ended already
+    /// or belongs to another session, nothing is stored and this is no error. An aborted build ends
+    /// as `Retry` if the executor has stopped its builds itself.
     async fn report_end(
         &self,
         claimed: &mut Claimed,
@@ -571,8 +571,9 @@ impl ExecutorService {
         Ok(true)
     }
 
-    /// Requests that all running builds stop, for the same reason. From then on every aborted build
-    /// of this executor ends as `Retry`, also one that starts later.
+    /// Requests that all builds which are being claimed, run or are paused here stop, for the same
+    /// reason. From then on every aborted build of this executor ends as `Retry`, also one that
+    /// starts later; but a build that is claimed later gets no stop.
     fn stop_all(&self, why: &str) {
         self.stopped_builds.store(true, std::sync::atomic::Ordering::Release);
         for stopper in self.running().values() {

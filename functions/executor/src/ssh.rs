@@ -41,9 +41,10 @@ pub struct Agent {
 
 impl Agent {
     /// Starts an SSH agent for one build and adds the private key in the file `key`, restricted to
-    /// those of `nodes` whose host keys are known. Without such a node the agent gets no key.
-    /// [`write_configuration`] must have written the known hosts before. An error if the agent
-    /// cannot be started or the key cannot be added; the build is then retried.
+    /// those of `nodes` whose host keys are known. Without such a node the agent gets no key, and
+    /// an agent that failed to listen is then not noticed. The caller has written the known hosts
+    /// with [`write_configuration`]. An error if the agent cannot be started or the key cannot be
+    /// added; the build is then retried.
     ///
     /// The same key opens the nodes of all builds. Playbooks may use the agent and forward it to
     /// their node, but it must not sign for nodes of other builds. So the key is restricted by
@@ -165,7 +166,8 @@ pub struct SharedConnection(#[expect(dead_code, reason = "held for its drop")] G
 /// Opens a shared SSH connection to each node, concurrently. Returns the open connections, which
 /// close when they are dropped, the paths of Python that were found, by host name, and a log line
 /// for each node that could not be reached. Such a node is no error. A host without a known Python
-/// path has no entry.
+/// path has no entry. The caller has called [`write_configuration`] and opened the gateway to these
+/// nodes.
 ///
 /// Looking up the Python path here once saves each playbook a round trip per host.
 pub async fn open_shared(
@@ -195,9 +197,9 @@ pub async fn open_shared(
 }
 
 /// Opens a shared SSH connection to one node in a sandbox of its own and looks up the node's
-/// Python. Returns the open connection and the path; `None` if the node has no Python at a usual
-/// place. The error is the reason for the log: ssh's message, or that the node did not answer in
-/// time.
+/// Python. Returns the open connection and the path; `None` as path if the node has no Python at a
+/// usual place. The error is the reason for the log: ssh's message, or that the node did not answer
+/// in time. The caller has written the SSH configuration and opened the gateway.
 async fn open(
     jobdir: &Jobdir,
     settings: &AnsibleSettings,

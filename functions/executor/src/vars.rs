@@ -32,8 +32,8 @@ const OWN_ITEM_KEYS: [&str; 11] = [
 
 /// Returns the `zuul` dictionary that every playbook of the build sees. `placed` are the
 /// repositories in the workspace, and `playbooks` becomes its `playbook_context`. Keys that do not
-/// apply, such as `change` for a ref, are left out. Templates in its texts are not marked as unsafe
-/// yet; see [`unsafe_texts`].
+/// apply, such as `change` for a ref, are left out; a few, such as `change_url`, are null instead.
+/// Templates in its texts are not marked as unsafe yet; see [`unsafe_texts`].
 pub fn zuul(
     job: &JobAttempt<'_>,
     placed: &[PlacedRepository],
@@ -192,7 +192,7 @@ fn with_merge_commit(item: &Value, merge_commit: Option<&Oid>) -> Value {
 
 /// Returns the keys that describe a change, branch or tag: its branch and commit, and a change's
 /// number, patch set and message or a ref's old and new commit and tag. Keys that do not apply are
-/// left out.
+/// left out; a change's `topic` is null.
 fn change_entry(change: &SpeculativeChange) -> Map<String, Value> {
     let mut item = Map::new();
     if let Some(branch) = change.change.on_branch() {

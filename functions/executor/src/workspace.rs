@@ -63,9 +63,10 @@ pub enum WorkspaceError {
 
 /// Checks out the job's repositories into `work/src`: the change's own, the required projects, and
 /// those of the other tested changes that `include-projects` and `exclude-projects` allow. Each is
-/// at the tested commit of the branch that [`choose_branch`] returns; its branches are also
-/// available without the tested changes, as `origin/<branch>`. Returns them sorted by project. An
-/// error if the tested state lacks one of the projects, or a checkout fails.
+/// at the tested commit of the branch that [`choose_branch`] returns; those of its branches that
+/// the tested state has are also available without the tested changes, as `origin/<branch>`. Other
+/// branches are not there. Returns the repositories sorted by project. An error if the tested state
+/// lacks one of the projects, or a checkout fails.
 pub async fn place_repositories(
     job: &JobAttempt<'_>,
     sources: &dyn RepositorySources,
@@ -186,10 +187,10 @@ pub fn src_dir(scheme: WorkspaceScheme, project: &ProjectName) -> String {
 }
 
 /// Returns the branch or tag of `project` to check out, and the reason in Zuul's words. It is the
-/// first that exists of `project_override`, the job's `override-checkout`, the change's own branch,
-/// the project's default branch, `main` and `master`; otherwise any. An override names a branch or,
-/// if there is none of that name, a tag. `None` if the tested state has no branch or tag of the
-/// project.
+/// first that exists in the tested state of `project_override`, the job's `override-checkout`, the
+/// change's own branch or tag, the project's default branch, `main` and `master`; otherwise any. An
+/// override names a branch or, if there is none of that name, a tag. `None` if the tested state has
+/// no branch or tag of the project.
 pub fn choose_branch<'a>(
     job: &JobAttempt<'a>,
     project: &ProjectName,
@@ -314,15 +315,16 @@ fn first_existing<'a>(
     candidates.iter().copied().chain(defaults).find_map(|(branch, why)| Some((find(branch?)?, why)))
 }
 
-/// Returns the tested states of all branches and tags of `project`; empty if the tested state does
-/// not contain the project.
+/// Returns the states of those branches and tags of `project` that the tested state has; empty if
+/// it has none.
 pub fn states_of<'a>(speculation: &'a Speculation, project: &ProjectName) -> Vec<&'a BranchState> {
     speculation.branches.iter().filter(|state| state.branch.project == *project).collect()
 }
 
-/// Provides the packs of the change's own project on this machine's disk, downloading missing ones.
-/// They contain all branches of the project, with and without the tested changes. `tested` must be
-/// one of these commits: no other pack is provided for it.
+/// Provides packs of the change's own project on this machine's disk, downloading missing ones.
+/// They contain those branches of the project that the tested state has (what the jobs need, not
+/// every branch of the forge), with and without the tested changes. `tested` must be a commit in
+/// these packs: no other pack is provided for it.
 pub async fn packs_of_own_project(
     job: &JobAttempt<'_>,
     sources: &dyn RepositorySources,

@@ -152,10 +152,10 @@ impl Launcher {
     }
 
     /// Reads a provider, its settings, and the builds that its plan needs, with the queue positions
-    /// of waiting requests. If the plan needs no build, settings from the cache, less than a minute
-    /// old, are used, and queue positions are not read. `None` if the provider is halted, or unused
-    /// and in no layout. A used provider in no layout gets limits by which it only releases its
-    /// nodes. For a redelivered message it sends the provider's outbox again.
+    /// of waiting requests. If the plan needs no build and cached settings are less than a minute
+    /// old, these are used, and queue positions are not read. `None` if the provider is halted, or
+    /// unused and in no layout. A used provider in no layout gets limits by which it only releases
+    /// its nodes. For a redelivered message it sends the provider's outbox again.
     async fn load(
         &self,
         name: &ProviderName,
@@ -329,9 +329,10 @@ impl Launcher {
         Ok(Committed::Yes)
     }
 
-    /// Logs, once for each request, that a placement was given up and the request waits for nodes
-    /// again, so that a user at a terminal can see why nothing happens. Does nothing for other
-    /// changes and for requests that only wait for capacity.
+    /// Logs that a placement was given up and the request waits for nodes again, so that a user at
+    /// a terminal can see why nothing happens. Logs it once for each request in one process, as
+    /// long as the request is among the last [`WARNED_MAX`] that were logged. Does nothing for
+    /// other plan changes and for requests that only wait for capacity.
     fn warn_of_waiting(&self, name: &ProviderName, change: &PoolChange) {
         let PoolChange::PutRequest(request) = change else { return };
         // Waiting for capacity is normal in a busy pool; a placement that was given up is not.

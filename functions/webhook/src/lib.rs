@@ -43,11 +43,12 @@ impl WebhookReceiver {
         Self { ports, connections: ConnectionCache::default() }
     }
 
-    /// Answers one webhook request. 202 means that the delivery is stored, is a repeat of one, or
-    /// is ignored or malformed, which is stored too. 401, without detail, means that the signature
-    /// is missing or wrong, or the connection does not exist. 413 means a body over
-    /// [`BODY_BYTES_MAX`], and 400 that the delivery id or event name is missing. If the store does
-    /// not answer, it is 503, so that nothing counts as received that is not stored.
+    /// Answers one webhook request. 202 means that the delivery is stored or is a repeat of one;
+    /// also an ignored, self-authored or malformed one, which intake does not process. 401, without
+    /// detail, means that the signature is missing or wrong, or the connection does not exist. 413
+    /// means a body over [`BODY_BYTES_MAX`], and 400 that a signed request has no delivery id or
+    /// event name. If the store or the key service does not answer, it is 503, so that nothing
+    /// counts as received that is not stored.
     ///
     /// The path is `/api/connection/{connection}/payload`.
     pub async fn receive(
@@ -82,10 +83,12 @@ impl WebhookReceiver {
     }
 
     /// Checks a webhook's signature, stores its event as a delivery and wakes intake. Returns the
-    /// status of a success, which includes repeated, ignored and malformed events; malformed ones
-    /// are also put into quarantine. A missing or misformed signature is refused at once. If the
-    /// signature is wrong or the connection unknown, the connections are read again before it is
-    /// refused, unless that was done in the last two seconds.
+    /// status of a success. That includes repeated events, and ignored, malformed and self-authored
+    /// ones, which are stored in a final state and do not wake intake; malformed ones are also put
+    /// into quarantine. A body that is too large and a missing or misformed signature are refused
+    /// at once; a signed request without its id or event name is refused too. If the signature is
+    /// wrong or the connection unknown, the connections are read again before it is refused, unless
+    /// that was done in the last two seconds.
     async fn accept(
         &self,
         name: &ConnectionName,

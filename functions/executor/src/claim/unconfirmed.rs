@@ -30,9 +30,11 @@ enum ClaimState {
 
 impl Claims {
     /// Ends the runs of builds that this session may have claimed without learning the outcome, and
-    /// for which a stop is requested. Skips builds for which `is_running` returns true, because
-    /// they run or are being claimed here at that moment. Forgets those that are ended, belong to
-    /// another session or can no longer be claimed; checks the others again in the next call.
+    /// for which a stop is requested; wakes their queues and providers. Skips builds for which
+    /// `is_running` returns true, because they run or are being claimed here at that moment.
+    /// Forgets those that are ended, belong to another session or can no longer be claimed; checks
+    /// the others again in the next call. The error names the builds that failed; it does not keep
+    /// the others from being handled, unless nothing could be read.
     ///
     /// # Errors
     /// Returns an error that names the builds that could not be handled: the store did not answer,
@@ -73,8 +75,8 @@ impl Claims {
     /// Decides from the records in `loaded` about a build whose claim has no known outcome. If the
     /// claim is stored and a stop is requested, stores the end of the run as aborted and sends its
     /// wakeups. Returns [`ClaimState::Pending`] if the order exists, no stop is requested, and the
-    /// run is this session's or not stored, so that the build may still run here; otherwise
-    /// [`ClaimState::Done`].
+    /// run is not stored, or is this session's and has not ended: the build may still run here.
+    /// Otherwise returns [`ClaimState::Done`].
     async fn resolve_unconfirmed(
         &self,
         id: &BuildId,
@@ -121,9 +123,10 @@ impl Claims {
     }
 
     /// Stores the end of a run that this session owns but does not execute, with this result and
-    /// reason, and wakes its queue and provider. Its claimed node request ends with it. An error
-    /// that is retried if the run was written after it was read, or if `loaded` has the request as
-    /// it was before the claim.
+    /// reason, and wakes its queue and provider. Its claimed node request ends with it; `loaded`
+    /// must hold that request. An error that is retried if the run was written after it was read,
+    /// if `loaded` has the request as it was before the claim, or if a wakeup may not have been
+    /// sent.
     pub(super) async fn end_unconfirmed(
         &self,
         order: &Order,

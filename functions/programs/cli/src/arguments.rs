@@ -448,7 +448,8 @@ pub(crate) struct ConnectionSecrets {
 }
 
 impl ConnectionSecrets {
-    /// Returns the files of the secrets, and whether the token is checked at the forge.
+    /// Returns the paths of the files of the secrets, and whether the token is checked at the
+    /// forge. Opens no file.
     pub(crate) fn read(self) -> (connection::SecretFiles, connection::TokenCheck) {
         let check = if self.no_check {
             connection::TokenCheck::Skipped
@@ -516,6 +517,7 @@ pub(crate) fn functions(processes: bool) -> Functions {
 }
 
 impl From<LatencyChoice> for CallLatency {
+    /// Converts the choice on the command line to the latency of the same name.
     fn from(choice: LatencyChoice) -> Self {
         match choice {
             LatencyChoice::Local => Self::Local,
@@ -531,6 +533,9 @@ impl From<ApiArguments> for show::ApiLocation {
 }
 
 impl From<UpArguments> for up::UpArguments {
+    /// Converts the command line of `sluice up` to its options: `--no-forge` becomes `forge:
+    /// false`, and `--processes` decides where functions run. `--stack` counts only with
+    /// `--endpoint`.
     fn from(arguments: UpArguments) -> Self {
         Self {
             data: arguments.data.data,
@@ -551,6 +556,8 @@ impl From<UpArguments> for up::UpArguments {
 }
 
 impl From<ConnectionAdd> for connection::ConnectionChange {
+    /// Converts the command line of `sluice connection add` to the change of a connection. Opens no
+    /// file and checks nothing.
     fn from(add: ConnectionAdd) -> Self {
         let (secrets, check) = add.secrets.read();
         Self {

@@ -133,7 +133,7 @@ const KEY_FILE: &str = "node-key-";
 
 /// Returns the path of this process's key file, which it does not create, and deletes the key files
 /// of dead processes. Two executors may share a directory for a moment without deleting each
-/// other's key.
+/// other's key. An error if the directory cannot be read or such a file cannot be deleted.
 fn key_file(state: &Path) -> std::io::Result<PathBuf> {
     for entry in std::fs::read_dir(state)?.flatten() {
         let name = entry.file_name();

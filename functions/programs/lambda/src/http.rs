@@ -51,6 +51,7 @@ pub(crate) struct ApiFunction {
 }
 
 impl ApiFunction {
+    /// Creates the function. The first request builds the API.
     pub(crate) fn new(environment: &FunctionEnvironment) -> Self {
         Self {
             ports: environment.ports.clone(),
@@ -76,6 +77,9 @@ impl ApiFunction {
 
 #[async_trait]
 impl Function for ApiFunction {
+    /// Answers a request to the API or for a page. `host` is the host name that the client used; it
+    /// counts only if no address of the pages is configured. An error only if the API cannot be
+    /// built.
     async fn respond(
         &self,
         request: Request<Bytes>,

@@ -294,8 +294,9 @@ impl Components {
     }
 }
 
-/// Returns an error if faults are to be injected that are impossible with the other options: any
-/// with another endpoint, and those that kill functions or the executor without separate processes.
+/// Returns an error if `--kill` is impossible with the other options: always with `--endpoint`; for
+/// functions or the executor also without `--processes`. Without faults to inject there is no
+/// error.
 fn check_fault_options(options: &LocalOptions) -> anyhow::Result<()> {
     if options.deaths.is_empty() {
         return Ok(());

@@ -7,8 +7,8 @@ use sluice_model::{QueueKey, TenantName};
 use sluice_records::operator_command::{self, OperatorCommand, PipelineContents, UnreadableRecord};
 use sluice_runtime::Ports;
 
-/// Returns the entries of a pipeline's non-empty queues in order, at most 2,000 queues, and the
-/// records that cannot be read. Leaves out queues whose entries cannot be read. Prints each
+/// Returns the non-empty queues of a pipeline, at most 2,000, each with its entries in queue order,
+/// and the records that cannot be read. Leaves out queues whose entries cannot be read. Prints each
 /// unreadable record, with its queue, to standard error. A pipeline that does not exist has no
 /// queues, which is no error.
 pub(super) async fn read_queues(

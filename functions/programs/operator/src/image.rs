@@ -27,8 +27,9 @@ pub struct BuildArguments {
 
 /// Requests the build of an image, waits up to a minute for the decision of intake, and prints it.
 /// Does not wait for the build itself. Returns exit status 0 if a pipeline accepted the request,
-/// and 3 if there is no decision yet: the request stays stored. If no pipeline accepts it, returns
-/// an error.
+/// and 3 if there is no decision yet: the request stays stored. Returns an error if the tenant's
+/// live configuration has no such image or no job that builds it, and if no pipeline accepts the
+/// request.
 ///
 /// # Errors
 /// When the tenant has no such image to build, no listed job builds it, no pipeline accepts the

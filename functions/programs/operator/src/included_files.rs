@@ -119,7 +119,7 @@ fn distinct(parsed: &[Arc<Fragment>]) -> Vec<Arc<Fragment>> {
 /// Reads every file and symbolic link below `playbooks/` and `roles/` next to the main
 /// configuration. Empty if no tenant includes a file, or neither directory exists. Leaves out
 /// `.git`, so the history of a cloned role, and empty directories. More than 10,000 files and
-/// directories, 4 MiB in a file or 32 MiB in all are errors.
+/// directories, directories more than 32 deep, 4 MiB in a file or 32 MiB in all are errors.
 ///
 /// # Errors
 /// When something cannot be read, is too large, or cannot be stored in git: a link out of the

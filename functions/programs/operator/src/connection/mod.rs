@@ -96,10 +96,11 @@ pub enum TokenCheck {
 }
 
 /// Adds a connection, or changes the given options of an existing one, and prints what to do next.
-/// Given secrets replace the stored ones; others are kept. Checks a given GitHub token at the
-/// forge, unless `check` skips that, and stores the login of its account if no login is given. For
-/// EC2, also creates the key pair of the node pool if there is none. Refuses to change the local
-/// forge's connection, except how it merges.
+/// Given secrets replace the stored ones; others are kept, unless they would be sent to another
+/// host, which is refused, as is another driver. Checks a given GitHub token at the forge, unless
+/// `check` skips that, and stores the login of its account if no login is given. For EC2, also
+/// creates the key pair of the node pool if there is none. Refuses to change the local forge's
+/// connection, except how it merges.
 ///
 /// # Errors
 /// When an option is missing or invalid, the forge rejects the token, or the store does not answer.
@@ -166,7 +167,8 @@ pub async fn add(change: ConnectionChange) -> anyhow::Result<()> {
 /// Stores a new token or password, a new webhook secret, or both, for an existing connection. The
 /// previous webhook secret stays valid until the next rotation; the previous token is replaced at
 /// once. A GitHub token is checked at the forge if `check` says so, and its login is stored. An
-/// error if the driver does not use such a secret. Does not refuse the local forge's connection.
+/// error if no secret is given, or the driver does not use such a secret. Does not refuse the local
+/// forge's connection.
 ///
 /// # Errors
 /// When there is no such connection, nothing to store, or the store does not answer.

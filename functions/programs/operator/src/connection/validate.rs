@@ -93,6 +93,7 @@ pub(super) fn validated(
     Ok(made)
 }
 
+/// Converts the driver in the options to the stored one.
 fn driver_of(driver: DriverArgument) -> Driver {
     match driver {
         DriverArgument::Github => Driver::GitHub,
@@ -103,6 +104,7 @@ fn driver_of(driver: DriverArgument) -> Driver {
     }
 }
 
+/// Converts the merge method in the options to the stored one.
 fn landing_of(landing: LandingArgument) -> LandingMethod {
     match landing {
         LandingArgument::Merge => LandingMethod::Merge,
