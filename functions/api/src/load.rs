@@ -173,9 +173,9 @@ pub(crate) async fn queues(
 }
 
 /// Loads the non-empty queues of one pipeline, or of all, with the latest job states, at most
-/// [`QUEUES_MAX`]. Unreadable queues are only named, with a message, and queues whose change is
-/// shown in a host queue are left out. An unknown tenant has no queues, which is no error: see
-/// [`require_tenant`].
+/// [`QUEUES_MAX`]. Unreadable queues are only named, with a message. Queues whose change is shown
+/// in a host queue are left out, unless they have inbox messages or are halted. An unknown tenant
+/// has no queues, which is no error: see [`require_tenant`].
 pub(crate) async fn queues_of(
     ports: &Ports,
     name: &TenantName,
