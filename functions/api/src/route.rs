@@ -13,8 +13,8 @@ use http::Response;
 use serde_json::json;
 use sluice_model::TenantName;
 
-/// Answers a request by its path: pages, logs, and the API below `/api`. An unknown path is 404, as
-/// a page for a client that accepts HTML.
+/// Answers a request by its path: pages, logs, and the API below `/api`. An unknown path is 404: an
+/// error below `/api`, elsewhere a page for a client that accepts HTML, which is no error here.
 pub(crate) async fn answer(
     api: &Api,
     request: &ApiRequest,
