@@ -98,10 +98,11 @@ fn is_same_build(job: &Job, other_job: &Job) -> bool {
     job.build.is_some() && job.build == other_job.build
 }
 
-/// Returns whether two equal jobs of bundle members will have one build, judging by these two jobs.
-/// `job` must still wait, and `other_job` wait too or have a build of a later attempt. Two jobs
-/// that ended without a build and with the same result count as one too. `other` is the earlier
-/// member. The caller has excluded that both have the same build.
+/// Returns whether two jobs of bundle members will have one build, judging by these two jobs. They
+/// must be allowed to share a build, `job` must still wait, and `other_job` wait too or have a
+/// build of a later attempt. Two such jobs that ended without a build and with the same result
+/// count as sharing too. `other` is the earlier member. False if both have the same build already:
+/// see [`is_same_build`].
 fn will_share_build(item: &Item, job: &Job, other: &Item, other_job: &Job) -> bool {
     let takes = match &job.status {
         JobStatus::Waiting => {

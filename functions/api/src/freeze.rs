@@ -27,8 +27,9 @@ pub(crate) struct FreezeQuery<'a> {
 }
 
 /// Answers `…/freeze-jobs` with the names and dependencies of the jobs that would run for a change
-/// to a branch of a project in a pipeline, if no file matcher excludes them. 404 for an unknown
-/// project or pipeline, 400 if the jobs cannot be frozen. The branch need not exist.
+/// to a branch of a project in a pipeline. File matchers are not applied: they exclude no job. 404
+/// for an unknown project or pipeline, 400 if the jobs cannot be frozen. Whether the branch exists
+/// is not checked.
 pub(crate) async fn jobs(
     api: &Api,
     tenant: &TenantName,
@@ -41,9 +42,9 @@ pub(crate) async fn jobs(
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
-/// Answers `…/freeze-job/{job}` with one job as it would run for a change to a branch of a project,
-/// if no file matcher excludes it. 404 if it would not run, or for an unknown project or pipeline;
-/// 400 if the jobs cannot be frozen.
+/// Answers `…/freeze-job/{job}` with one job as it would run for a change to a branch of a project.
+/// File matchers are not applied: they exclude no job. 404 if the job would not run, or for an
+/// unknown project or pipeline; 400 if the jobs cannot be frozen.
 pub(crate) async fn job(
     api: &Api,
     tenant: &TenantName,
