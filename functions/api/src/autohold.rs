@@ -16,8 +16,9 @@ use sluice_runtime::record::Query;
 use std::collections::BTreeSet;
 
 /// Answers with a tenant's autohold requests in creation order, without unreadable ones; 404 if the
-/// tenant does not exist. A `project` that is given and not empty selects those of one project, by
-/// its full name or its last parts. An unknown project gives an empty list.
+/// tenant does not exist. Requests whose holds have ended are listed until their records expire,
+/// some weeks later. A `project` that is given and not empty selects the requests of one project,
+/// by its full name or its last parts. An unknown project gives an empty list.
 pub(crate) async fn list(
     api: &Api,
     tenant: &TenantName,
@@ -55,8 +56,9 @@ pub(crate) async fn get(
     Ok(reply::json(&to_json(request, api.ports.clock.now())))
 }
 
-/// Returns the builds whose nodes are held by a tenant's autohold requests. Deleted and expired
-/// requests are not included.
+/// Returns the builds whose nodes are or were held by a tenant's autohold requests. A build stays
+/// among them after its nodes are released, until the request is deleted or its record expires,
+/// some weeks later. Unreadable requests are left out; an unknown tenant has none.
 pub(crate) async fn held(
     ports: &Ports,
     tenant: &TenantName,
@@ -71,7 +73,8 @@ async fn read_requests(ports: &Ports, tenant: &TenantName) -> Result<Vec<Autohol
     Ok(records.iter().filter_map(readable).collect())
 }
 
-/// Returns an autohold request in the shape that Zuul's API has.
+/// Returns an autohold request in the shape that Zuul's API has. `expired` is null if the request
+/// has not expired by `now`.
 fn to_json(request: &Autohold, now: Timestamp) -> Value {
     let nodes = request.held.iter().map(|held| json!({"build": held.build, "nodes": held.nodes}));
     json!({

@@ -62,8 +62,9 @@ impl BuildRow {
         }
     }
 
-    /// Returns how the build ended: as in the run, else as in the item, else as aborted if it was
-    /// stopped before any executor claimed it. `None` if it has not ended.
+    /// Returns how the build ended, from the records in this row: as in the run, else as in the
+    /// item, else as aborted if it has a stop request and no executor claimed it. `None` if it has
+    /// not ended by these records.
     pub(crate) fn end(&self) -> Option<End> {
         if let Some(Run { phase: Phase::Ended(ended), .. }) = &self.run {
             return Some(End {

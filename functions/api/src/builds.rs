@@ -30,9 +30,10 @@ const STEP: usize = 100;
 const SEARCHED_UNTIL_HEADER: &str = "x-sluice-searched-until";
 
 /// Answers `T/builds` with the page of a tenant's builds, newest first, that match the parameters.
-/// Jobs that ended without a build are among them. After [`SEARCHED_MAX`] builds the search stops,
-/// and a header says where. An unknown parameter is 404, an invalid one 400; an unknown tenant is
-/// not checked here.
+/// Jobs that ended without a build are among them, once their item has left the queue or only runs
+/// its last jobs. After [`SEARCHED_MAX`] builds the search stops, and a header says where. A
+/// `nodeset` matches no build, because lists do not read nodesets. An unknown parameter is 404, an
+/// invalid number 400; an unknown tenant is not checked here.
 pub(crate) async fn list(
     api: &Api,
     tenant: &TenantName,
@@ -60,9 +61,10 @@ pub(crate) async fn list(
 }
 
 /// Answers `T/build-times` with the start and duration of the builds on the page that have ended,
-/// newest first, whatever their result. `limit` and `skip` count all builds that match the other
-/// parameters; `start_time` and `end_time`, which bound when a build ended, compared as ISO texts,
-/// are applied to the page afterwards. So it may have fewer entries than `limit`.
+/// newest first. Every result is shown that `exclude_result` does not name; jobs without a build
+/// are not. `limit` and `skip` count all builds that match the other parameters, also unfinished
+/// ones. `start_time` and `end_time`, which bound when a build ended, compared as ISO texts, are
+/// applied to the page afterwards. So the page may have fewer entries than `limit`.
 pub(crate) async fn times(
     api: &Api,
     tenant: &TenantName,
@@ -105,8 +107,8 @@ pub(crate) async fn times(
     Ok(found.add_search_header(reply::json(&body)))
 }
 
-/// Answers `T/build/{uuid}` with one build; 404 if it does not exist in the tenant, 503 if its run
-/// or job graph is unreadable.
+/// Answers `T/build/{uuid}` with one build; 404 if its order does not exist in the tenant, 503 if
+/// its order, its run or its job graph is unreadable.
 pub(crate) async fn get(
     api: &Api,
     tenant: &TenantName,
@@ -124,7 +126,7 @@ pub(crate) async fn get(
 }
 
 /// Reads one build of a tenant, without `held`, `nodeset` and `provides`; 404 if its order does not
-/// exist there, 503 if its run cannot be read.
+/// exist there, 503 if its order or its run is unreadable.
 pub(crate) async fn row(
     ports: &Ports,
     tenant: &TenantName,
@@ -146,8 +148,9 @@ pub(crate) async fn row(
     })
 }
 
-/// Returns the builds with these ids, in the same order, with `held` set. Expired builds, those of
-/// other tenants and those with an unreadable record are left out.
+/// Returns the builds with these ids, in the same order, with `held` set, but not `nodeset` and
+/// `provides`. Expired builds, those of other tenants and those with an unreadable order or run are
+/// left out.
 pub(crate) async fn rows(
     ports: &Ports,
     tenant: &TenantName,
@@ -210,7 +213,8 @@ impl BuildSearch {
 /// Searches the builds of a tenant, newest first, until at least `row_limit` match, `idx_min` is
 /// passed, [`SEARCHED_MAX`] were searched, or there are no more. Only if that maximum ends it, the
 /// result says where the search stopped. Unreadable builds are left out; a page of [`STEP`] entries
-/// without a readable order ends the search too.
+/// without a readable order ends the search too. The builds have `held`, but not `nodeset` and
+/// `provides`.
 async fn search(
     api: &Api,
     tenant: &TenantName,

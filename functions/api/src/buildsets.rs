@@ -105,8 +105,10 @@ impl BuildsetRow {
 }
 
 /// Answers `T/buildsets` with the page of a tenant's buildsets that match the parameters: the
-/// queued items, then the finished ones, newest first. An unknown parameter is 404, an invalid one
-/// 400; an unknown tenant is not checked here.
+/// queued items, newest first, then the finished ones, newest first. An item that only runs its
+/// last jobs is among the finished ones. At most about [`SEARCHED_MAX`] of these are searched; the
+/// page then ends early. An unknown parameter is 404, an invalid number 400; an unknown tenant is
+/// not checked here.
 pub(crate) async fn list(
     api: &Api,
     tenant: &TenantName,
@@ -118,8 +120,9 @@ pub(crate) async fn list(
     Ok(reply::json(&Value::Array(rows.iter().map(BuildsetRow::to_json).collect())))
 }
 
-/// Answers `T/buildset/{uuid}` with one buildset, finished or queued, and its builds; 404 if it
-/// does not exist in the tenant.
+/// Answers `T/buildset/{uuid}` with one buildset, finished or queued, and its builds; without the
+/// member `builds` if there are none. 404 if the buildset does not exist in the tenant, 503 if its
+/// record or queue is unreadable.
 pub(crate) async fn get(
     api: &Api,
     tenant: &TenantName,
@@ -146,8 +149,9 @@ pub(crate) async fn get(
 }
 
 /// Answers `T/badge` with an SVG picture of the newest finished buildset's result: `passing` for a
-/// success, otherwise `failing`. The parameters `project`, `pipeline` and `branch` select it; 404
-/// if there is none.
+/// success, otherwise `failing`. An item that only runs its last jobs counts as finished. The
+/// parameters `project`, `pipeline` and `branch` select the buildset; 404 if none is found, or for
+/// another parameter.
 pub(crate) async fn badge(
     api: &Api,
     tenant: &TenantName,
@@ -177,8 +181,8 @@ pub(crate) async fn badge(
     Ok(reply::finish(builder, svg.into()))
 }
 
-/// Returns the newest finished buildsets of a tenant, newest first, at most `limit`, without
-/// unreadable ones.
+/// Returns the finished buildsets among the newest `limit` index entries of a tenant, newest first.
+/// Expired and unreadable ones are left out and not replaced by older ones.
 pub(crate) async fn newest(
     ports: &Ports,
     tenant: &TenantName,
@@ -278,7 +282,8 @@ async fn read_events(ports: &Ports, rows: &mut [BuildsetRow]) -> Result<(), Erro
     Ok(())
 }
 
-/// Returns all builds of an item as JSON, in order, then its jobs that ended without a build.
+/// Returns the builds of an item as JSON, in order, without expired and unreadable ones, then its
+/// jobs that ended without a build.
 async fn builds_of(
     ports: &Ports,
     tenant: &TenantName,

@@ -46,8 +46,8 @@ impl<'h> QueueView<'h> {
 }
 
 /// Returns the jobs of a bundle's members, each with the item under which it is listed; `items` are
-/// the members in the order of the bundle. A job that runs once for several members is listed under
-/// the first of them only.
+/// the members in the order of the bundle. A job that runs once for several members, or will run
+/// once, is listed under the first of them only.
 pub(crate) fn jobs<'i>(items: &[&'i Item]) -> Vec<(&'i Item, &'i Job)> {
     let mut jobs = Vec::new();
     for (at, item) in items.iter().enumerate() {
@@ -98,8 +98,11 @@ fn is_same_build(job: &Job, other_job: &Job) -> bool {
     job.build.is_some() && job.build == other_job.build
 }
 
-/// Returns whether a job without a build will take over the build of another member's job, judging
-/// by these two.
+/// Returns whether two jobs of bundle members will have one build, judging by these two jobs. They
+/// must be allowed to share a build, `job` must still wait, and `other_job` wait too or have a
+/// build of a later attempt. Two such jobs that ended without a build and with the same result
+/// count as sharing too. `other` is the earlier member. False if both have the same build already:
+/// see [`is_same_build`].
 fn will_share_build(item: &Item, job: &Job, other: &Item, other_job: &Job) -> bool {
     let takes = match &job.status {
         JobStatus::Waiting => {

@@ -37,7 +37,8 @@ pub(crate) async fn pipelines(
 }
 
 /// Answers `T/tenant-status` with one number: that of the configuration errors and warnings plus
-/// that of the unreadable projects.
+/// that of the unreadable projects. Attributes that Sluice ignores, which `T/config-errors` lists
+/// too, are not counted.
 pub(crate) async fn tenant_status(
     api: &Api,
     tenant: &TenantName,
@@ -98,7 +99,8 @@ pub(crate) async fn errors(
 }
 
 /// Returns whether an error matches the request's filter parameters. A parameter that is not given
-/// matches everything; of several values one must match.
+/// matches everything; of several values one must match. `name` is the name of the error's kind, as
+/// the answer shows it. `branch` is empty for an unreadable project.
 fn matches_filter(
     request: &ApiRequest,
     project: &ProjectName,
@@ -243,7 +245,8 @@ pub(crate) async fn job(
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
-/// Returns a project by short or canonical name; an error with status 404 if there is none.
+/// Returns a project by its canonical name, or by its name without the host if that is unambiguous;
+/// otherwise an error with status 404. The project of included files is not found.
 pub(crate) fn find_project<'l>(
     layout: &'l Layout,
     name: &str,

@@ -28,8 +28,9 @@ pub(crate) struct DurationEstimates {
 }
 
 impl DurationEstimates {
-    /// Returns the estimated durations of a tenant's jobs in milliseconds, by job and project, from
-    /// the cache if they are less than a minute old. Jobs without a recent success are missing.
+    /// Returns the estimated durations of a tenant's jobs in milliseconds, by job and the project
+    /// of its changes, from the cache if they are less than a minute old; otherwise reads and
+    /// caches them. Jobs without a recent success are missing.
     pub(crate) async fn of(
         &self,
         ports: &Ports,
@@ -57,9 +58,9 @@ impl DurationEstimates {
     }
 }
 
-/// Returns the average duration in milliseconds of each job's newest successful builds: at most
-/// [`SUCCESSES_MAX`] of them, among the newest [`BUILDS_MAX`] builds of the tenant. Jobs without
-/// one are missing.
+/// Returns, for each job and the project of its changes, the average duration in milliseconds of
+/// the newest successful builds: at most [`SUCCESSES_MAX`] of each pair, among the newest
+/// [`BUILDS_MAX`] builds of the tenant. Pairs without one are missing.
 async fn estimate_durations(
     ports: &Ports,
     tenant: &TenantName,

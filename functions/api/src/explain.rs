@@ -19,9 +19,10 @@ use sluice_model::job::JobGraph;
 use sluice_model::{BranchName, ItemId, TenantName};
 use std::collections::BTreeSet;
 
-/// Answers with the definitions that applied to a job of an item, and why each definition applies
-/// in the live layout or not; 404 if the item does not exist in the tenant or the job is not its.
-/// Notes say where the two may differ.
+/// Answers with the definitions that a job of an item was frozen with, null if that is unknown, and
+/// why each definition applies in the live layout or not. Notes say where the two may differ. 404
+/// if the item does not exist in the tenant, or if neither its job graph nor the live layout has
+/// the job for its change. 422 if the tenant's layout was never loaded.
 pub(crate) async fn job(
     api: &Api,
     tenant: &TenantName,

@@ -55,7 +55,8 @@ pub(crate) struct BuildSubject<'a> {
 }
 
 impl<'a> BuildFilter<'a> {
-    /// Reads the filter of a request; an error if `idx_min` or `idx_max` is not a number.
+    /// Takes the filter from a request; an error with status 400 if `idx_min` or `idx_max` is not a
+    /// number. Other values are not checked: an invalid one just matches nothing.
     pub(crate) fn read(request: &'a ApiRequest) -> Result<Self, ErrorResponse> {
         Ok(Self {
             request,
@@ -89,9 +90,10 @@ impl<'a> BuildFilter<'a> {
     }
 
     /// Returns whether a build or buildset matches the filters about its subject: project,
-    /// pipeline, branch, job, change, patch set, ref, newrev and the ids. A filter by job matches
-    /// no buildset. Filters about the outcome are [`Self::matches_build`] and
-    /// [`Self::matches_result`].
+    /// pipeline, branch, job, change, patch set, ref, newrev and the ids. Of several values of one
+    /// filter one must match. A filter by job matches no buildset. Filters about the outcome are
+    /// [`Self::matches_build`] and [`Self::matches_result`], those about the number
+    /// [`Self::matches_number`].
     pub(crate) fn matches_subject(&self, subject: &BuildSubject<'_>) -> bool {
         let key = &subject.change.key;
         let project = |pattern: &str| {
@@ -118,7 +120,8 @@ impl<'a> BuildFilter<'a> {
     }
 
     /// Returns whether a build matches the filters by result, completeness, voting, nodeset,
-    /// finality and held nodes. Those about its subject are [`Self::matches_subject`].
+    /// finality and held nodes. The caller has set `held`; without a nodeset in the row, a filter
+    /// by nodeset matches nothing. Those about its subject are [`Self::matches_subject`].
     pub(crate) fn matches_build(&self, row: &BuildRow) -> bool {
         let end = row.end();
         let result = end.as_ref().map(|end| end.result.as_str());
@@ -132,8 +135,9 @@ impl<'a> BuildFilter<'a> {
     }
 
     /// Returns whether a job matches the filters by result, completeness, voting, nodeset and
-    /// finality. `result` is `None` for a job that has not ended; it matches no value of `final`.
-    /// Filters about its subject are [`Self::matches_subject`].
+    /// finality. `result` is `None` for a job that has not ended; it matches neither value of
+    /// `final`. A `nodeset` of `None` matches no filter by nodeset. Filters about its subject are
+    /// [`Self::matches_subject`].
     pub(crate) fn matches_end(
         &self,
         result: Option<&str>,

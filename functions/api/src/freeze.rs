@@ -26,9 +26,10 @@ pub(crate) struct FreezeQuery<'a> {
     pub(crate) branch: &'a str,
 }
 
-/// Answers `…/freeze-jobs` with the names and dependencies of the jobs that would run for a branch
-/// of a project in a pipeline. 404 for an unknown project or pipeline, 400 if the jobs cannot be
-/// frozen.
+/// Answers `…/freeze-jobs` with the names and dependencies of the jobs that would run for a change
+/// to a branch of a project in a pipeline. File matchers are not applied: they exclude no job. 404
+/// for an unknown project or pipeline, 400 if the jobs cannot be frozen. Whether the branch exists
+/// is not checked.
 pub(crate) async fn jobs(
     api: &Api,
     tenant: &TenantName,
@@ -41,8 +42,9 @@ pub(crate) async fn jobs(
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
-/// Answers `…/freeze-job/{job}` with one job as it would run for a branch of a project. 404 if it
-/// would not run, or for an unknown project or pipeline; 400 if the jobs cannot be frozen.
+/// Answers `…/freeze-job/{job}` with one job as it would run for a change to a branch of a project.
+/// File matchers are not applied: they exclude no job. 404 if the job would not run, or for an
+/// unknown project or pipeline; 400 if the jobs cannot be frozen.
 pub(crate) async fn job(
     api: &Api,
     tenant: &TenantName,
@@ -116,8 +118,9 @@ pub(crate) async fn pipeline(
     Ok(reply::json(&json!({"parameters": shown.collect::<Vec<_>>()})))
 }
 
-/// Freezes the jobs for the query and returns them with the project. The error is 404 for an
-/// unknown project or pipeline, and 400 for jobs that cannot be frozen.
+/// Freezes the jobs for a change with unknown files, so that file matchers exclude no job, and
+/// returns them with the project. The error is 404 for an unknown project or pipeline, and 400 for
+/// jobs that cannot be frozen.
 fn freeze<'l>(
     layout: &'l Layout,
     query: &FreezeQuery<'_>,

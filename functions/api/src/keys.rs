@@ -44,7 +44,9 @@ pub(crate) async fn public(
     Ok(reply::finish(builder, object.ok_or_else(none)?.bytes))
 }
 
-/// Answers Zuul's routes for SSH keys with an explanation, always with status 404.
+/// Returns the error for Zuul's routes for SSH keys: status 404 with an explanation, or that the
+/// tenant does not exist. Never succeeds; another error if the store does not answer or a tenant's
+/// record is unreadable.
 pub(crate) async fn no_ssh_keys(
     api: &Api,
     tenant: &TenantName,

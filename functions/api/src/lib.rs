@@ -100,8 +100,9 @@ impl Api {
         response
     }
 
-    /// Answers one request whichever page it comes from. `OPTIONS` gets the CORS headers, and the
-    /// answer to `HEAD` has no body. A failed request gets its error as the answer.
+    /// Answers one request, with the header that lets pages of any origin read the answer.
+    /// `OPTIONS` gets the CORS headers, and the answer to `HEAD` has no body. A failed request gets
+    /// its error as the answer.
     async fn answer_any_page(&self, request: Request<Bytes>) -> Response<Bytes> {
         if request.method() == Method::OPTIONS {
             return reply::options();

@@ -118,9 +118,10 @@ pub(crate) fn read_or_report<T: DeserializeOwned>(
     }
 }
 
-/// Returns the keys of a tenant's non-empty queues in order, of one pipeline or of all, at most
-/// [`QUEUES_MAX`]. The second part has messages about unreadable index records, and one if there
-/// may be more queues. An unknown tenant or pipeline has none.
+/// Returns the keys of a tenant's non-empty queues in order, of one pipeline or of all (`None`), at
+/// most [`QUEUES_MAX`]. The second part has messages about unreadable index records, and one if
+/// there may be more queues. A queue with an unreadable index record is among the keys if its
+/// record's key names it. An unknown tenant or pipeline has none.
 async fn queue_keys(
     ports: &Ports,
     name: &TenantName,
@@ -173,9 +174,9 @@ pub(crate) async fn queues(
 }
 
 /// Loads the non-empty queues of one pipeline, or of all, with the latest job states, at most
-/// [`QUEUES_MAX`]. Unreadable queues are only named, with a message, and queues whose change is
-/// shown in a host queue are left out. An unknown tenant has no queues, which is no error: see
-/// [`require_tenant`].
+/// [`QUEUES_MAX`]. Unreadable queues are only named, with a message. Queues whose change is shown
+/// in a host queue are left out, unless they have inbox messages or are halted. An unknown tenant
+/// has no queues, which is no error: see [`require_tenant`].
 pub(crate) async fn queues_of(
     ports: &Ports,
     name: &TenantName,

@@ -24,9 +24,10 @@ const FILE_BYTES_MAX: usize = 4 << 20;
 const LISTED_MAX: usize = 1_000;
 
 /// Answers `T/build/{uuid}/log?offset=N` with the log's text from byte N, at most
-/// [`LIVE_BYTES_MAX`] bytes: from the executor while the build runs, otherwise from the archive.
-/// `X-Log-Length` is the current length, `X-Log-Next` the next offset, `X-Log-Ended` whether the
-/// log is complete. 404 if there is no such build; without a log the text is empty.
+/// [`LIVE_BYTES_MAX`] bytes: from the executor while the build runs there and the executor answers,
+/// otherwise from the archive. `X-Log-Length` is the current length and `X-Log-Next` the next
+/// offset. `X-Log-Ended` is 1 if the build has ended and the text reaches the end of the log, else
+/// 0. 404 if there is no such build; without a log the text is empty.
 pub(crate) async fn follow(
     api: &Api,
     tenant: &TenantName,
@@ -96,8 +97,9 @@ enum LogEnd {
     Later,
 }
 
-/// Returns the response with a piece of a log that begins at `offset`. A character that is cut at
-/// its end is left for the next piece, unless the log ends there.
+/// Returns the response with a piece of a log that begins at `offset`. `ends` says whether the log
+/// gets more than `piece.length` bytes later. A character that is cut at the end of the piece is
+/// left for the next piece, unless the log ends there.
 fn text(piece: &LogPiece, offset: u64, ends: LogEnd) -> Response<Bytes> {
     let next = offset.saturating_add(piece.bytes.len() as u64);
     let is_rest = next >= piece.length;
@@ -135,9 +137,11 @@ fn unfinished(bytes: &[u8]) -> usize {
     0
 }
 
-/// Answers `/logs/{build}/{path}` with an archived file or the requested part of it, or with the
-/// HTML listing of a directory, at most [`LISTED_MAX`] files. 404 if neither exists, or if the
-/// build's id or the path is malformed. 413 for a whole file of more than [`FILE_BYTES_MAX`] bytes.
+/// Answers `/logs/{build}/{path}` with an archived file or the requested part of it, or with an
+/// HTML listing of all files below a folder, at most [`LISTED_MAX`]; without a path, below the
+/// build. 404 if neither exists, or if the build's id or the path is malformed. 413 for a whole
+/// file of more than [`FILE_BYTES_MAX`] bytes; a longer part is cut. The build's tenant does not
+/// matter.
 pub(crate) async fn file(
     api: &Api,
     build: &str,
@@ -250,8 +254,9 @@ fn packed_part(content: &Bytes, range: Option<(u64, Option<u64>)>) -> (ObjectPar
     }
 }
 
-/// Returns the response with a whole file, or with status 206 and the part of it from `first`. The
-/// error is 413 if a whole file does not fit into a response. `path` decides the content type.
+/// Returns the response with a whole file, or with status 206 and the part of it from `first`,
+/// which is `None` for the whole file. The error is 413 if `part` has less than a whole file,
+/// because the file does not fit into a response. `path` decides the content type.
 fn whole_or_part(
     part: &ObjectPart,
     path: &str,
@@ -306,7 +311,7 @@ fn content_type(path: &str) -> (&'static str, Option<&'static str>) {
     (kind, inner.map(|_| "gzip"))
 }
 
-/// Percent-encodes a key as a path.
+/// Percent-encodes a key as a path; slashes stay.
 fn link(key: &str) -> String {
     let plain =
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'-' | b'_' | b'.' | b'~');

@@ -28,8 +28,8 @@ pub(crate) fn open<'i>(items: impl Iterator<Item = &'i Item>) -> Vec<Key> {
         .collect()
 }
 
-/// Reads node requests and describes what each waits for. Missing and unreadable requests are left
-/// out.
+/// Reads node requests and describes what each waits for, by the request's row. Missing and
+/// unreadable requests are left out.
 pub(crate) async fn read(ports: &Ports, keys: &[Key]) -> Result<NodeWaits, ErrorResponse> {
     let mut node_waits = NodeWaits::new();
     for record in load::read_many(ports, keys).await?.into_iter().flatten() {

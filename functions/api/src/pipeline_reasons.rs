@@ -121,8 +121,9 @@ pub(crate) async fn answer(
 }
 
 impl ChangeState {
-    /// Decodes the facts of a change that were read from its forge; an unreadable record is noted
-    /// among the problems. The outcomes of its events are not read here.
+    /// Decodes the facts of a change that were read from its forge; `record` is `None` if it was
+    /// never loaded from there. An unreadable record is noted among the problems, and the change
+    /// counts as seen all the same. The outcomes of its events are not read here.
     fn new(key: ChangeKey, record: Option<&Record>) -> Self {
         let mut problems = Vec::new();
         let what = format!("The data of {key} from its forge");
@@ -181,9 +182,9 @@ async fn landings(
     Ok(state.map(|landing| (landing.item.clone(), landing)).collect())
 }
 
-/// Returns the changes with deferred events that have not ended, each with a description of the
-/// event, among the [`DEFERRED_MAX`] oldest deferred events of the tenant. Deferred pushes are left
-/// out. Adds unreadable records to `problems`.
+/// Returns the changes with unfinished deferred events, each with a description of the event, among
+/// the [`DEFERRED_MAX`] oldest deferred events of the tenant. Deferred events that are not about a
+/// change, such as pushes, are left out. Adds unreadable records to `problems`.
 async fn deferred_events(
     api: &Api,
     tenant: &TenantName,
@@ -219,9 +220,9 @@ async fn deferred_events(
         .collect())
 }
 
-/// Returns a change with the reasons of each pipeline. Pipelines that the project takes no part in
-/// are left out, unless the change is or was offered to them. An unknown change gets the message
-/// that it was not found.
+/// Returns a change with the reasons of each pipeline, without its deferred events and problems.
+/// Pipelines that the project takes no part in are left out, unless the change is or was offered to
+/// them. An unknown change gets the message that it was not found.
 fn change_json(
     api: &Api,
     live: &LiveLayout,

@@ -165,7 +165,7 @@ async fn builds_of(
 }
 
 /// Returns a node in the shape that Zuul's API has. What its label says is read from the live
-/// layout, and is null if that lacks the label.
+/// layout; if that lacks the label, it is null, and the connection type `ssh`.
 fn node_json(node: &PoolNode, layout: &Layout) -> Value {
     let machine = node.machine();
     let label = layout

@@ -130,7 +130,7 @@ pub(crate) fn builder() -> Builder {
     Response::builder().header(header::ACCESS_CONTROL_ALLOW_ORIGIN, "*")
 }
 
-/// Finishes a response; returns status 500 if a header is invalid.
+/// Finishes a response; returns one with status 500 and no body if a header is invalid.
 pub(crate) fn finish(builder: Builder, body: Bytes) -> Response<Bytes> {
     builder.body(body).unwrap_or_else(|error| {
         // The invalid header came from a record. An error is better than a partial response.

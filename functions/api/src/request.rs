@@ -107,8 +107,8 @@ impl ApiRequest {
             .map(|(_, value)| value.as_str())
     }
 
-    /// Returns a parameter as a whole number; `None` if it is not given, an error with status 400
-    /// if it is no whole number.
+    /// Returns the first value of a parameter as a whole number; `None` if it is not given, an
+    /// error with status 400 if it is no whole number.
     pub(crate) fn number_parameter(&self, name: &str) -> Result<Option<u64>, ErrorResponse> {
         let read = |text: &str| {
             text.parse().map_err(|_| {

@@ -13,8 +13,8 @@ use http::Response;
 use serde_json::json;
 use sluice_model::TenantName;
 
-/// Answers a request by its path: pages, logs, and the API below `/api`. An unknown path is 404, as
-/// a page for a client that accepts HTML.
+/// Answers a request by its path: pages, logs, and the API below `/api`. An unknown path is 404: an
+/// error below `/api`, elsewhere a page for a client that accepts HTML, which is no error here.
 pub(crate) async fn answer(
     api: &Api,
     request: &ApiRequest,
@@ -176,8 +176,9 @@ async fn in_existing_tenant(
     answer.await
 }
 
-/// Answers Zuul's route for streaming logs over a WebSocket with an explanation, always with status
-/// 404. Logs are read piece by piece instead.
+/// Returns the error for Zuul's route for streaming logs over a WebSocket: status 404 with an
+/// explanation, or that the tenant does not exist. Never succeeds; another error if the store does
+/// not answer or a tenant's record is unreadable. Logs are read piece by piece instead.
 async fn no_websocket(api: &Api, tenant: &TenantName) -> Result<Response<Bytes>, ErrorResponse> {
     load::require_tenant(&api.ports, tenant).await?;
     let log = format!("/api/tenant/{tenant}/build/UUID/log");

@@ -50,7 +50,8 @@ pub(crate) async fn all(api: &Api, tenant: &TenantName) -> Result<Response<Bytes
     Ok(reply::json(&Value::Array(list)))
 }
 
-/// Returns a semaphore in the shape that Zuul's API has. Holders of other tenants are only counted.
+/// Returns a semaphore in the shape that Zuul's API has. `max` is its maximum in the live layout.
+/// Holders of other tenants than `tenant` are only counted.
 fn to_json(semaphore: &Semaphore, max: u32, tenant: &TenantName) -> Value {
     let of_tenant = semaphore.holders.iter().filter(|holder| holder.queue.tenant == *tenant);
     let this_tenant: Vec<Value> = of_tenant

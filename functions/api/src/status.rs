@@ -87,8 +87,9 @@ pub(crate) async fn status(
 }
 
 /// Answers `T/status/change/{id}` with the queued items of one change, or of the bundle that
-/// contains it; an empty list if there are none. `id` is as in `7,1`, for a ref its commit or name.
-/// Unreadable queues are left out without a message. An unknown tenant is 404.
+/// contains it; an empty list if there are none. `id` is the number with the patch set, as in
+/// `7,1`, for a ref its commit or name; changes of all projects match. Unreadable queues are left
+/// out without a message. An unknown tenant is 404, one that was never loaded 422.
 pub(crate) async fn change(
     api: &Api,
     tenant: &TenantName,
@@ -160,7 +161,8 @@ fn queue_name<'h>(layout: &Layout, head: &'h Head) -> (&'h str, Option<&'h Branc
 }
 
 impl StatusContext<'_> {
-    /// Returns a pipeline with its queues in the shape that Zuul's API has.
+    /// Returns a pipeline with its queues in the shape that Zuul's API has. `queues` may contain
+    /// queues of other pipelines, which are skipped.
     fn pipeline(
         &self,
         layout: &Layout,
@@ -313,8 +315,8 @@ impl StatusContext<'_> {
         self.durations.get(&(job.summary.name.clone(), project)).copied()
     }
 
-    /// Returns the estimated milliseconds until a job ends: 0 if it has ended, `None` if it does
-    /// not run or has no estimate.
+    /// Returns the estimated milliseconds until a job ends: 0 if it has ended, `None` if it waits,
+    /// is paused or has no estimate.
     fn remaining(&self, item: &Item, job: &Job) -> Option<u64> {
         match &job.status {
             JobStatus::Ended { .. } => Some(0),
@@ -325,8 +327,9 @@ impl StatusContext<'_> {
         }
     }
 
-    /// Returns the milliseconds until the last of some jobs ends; `None` without jobs, if one has
-    /// not started or has no estimate, or if an item's jobs are not known yet.
+    /// Returns the milliseconds until the last of some jobs ends, 0 if all have ended. `None`
+    /// without jobs, if an unfinished one waits, is paused or has no estimate, or if the jobs of
+    /// one of `items` are not known yet.
     fn remaining_of(&self, items: &[&Item], jobs: &[(&Item, &Job)]) -> Option<u64> {
         if items.iter().any(|item| item.jobs.is_empty() && item.merged().is_none()) {
             return None;
@@ -382,7 +385,7 @@ pub(crate) fn waiting_status(item: &Item, job: &Job) -> Option<String> {
     }
 }
 
-/// Returns why the members of a bundle fail, each reason once.
+/// Returns why the members of a bundle fail, each reason once; empty if none of them fails.
 fn failing_reasons(items: &[&Item]) -> Vec<&'static str> {
     let merges = || items.iter().map(|item| &item.merge_status);
     let misconfigured =

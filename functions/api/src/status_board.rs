@@ -34,8 +34,9 @@ const RECENT_MAX: usize = 12;
 const INBOX_MAX: usize = 20;
 
 /// Answers with everything that the status page shows, or with the part about one pipeline, project
-/// or change. With fewer jobs if the answer would be too large. 404 for an unknown pipeline; an
-/// unknown project or change selects nothing.
+/// or change. With fewer jobs if the answer would be too large. Of the finished items, only those
+/// among the tenant's newest [`RECENT_MAX`] are shown. 404 for a pipeline that is neither live nor
+/// has queues; an unknown project or change selects nothing.
 pub(crate) async fn board(
     api: &Api,
     tenant: &TenantName,
@@ -254,7 +255,8 @@ fn item_summary(context: &StatusContext<'_>, item: &Item, place: Place<'_>) -> V
     item_json(context, item, Some(place), &[], item.reasons.get(last..).unwrap_or_default())
 }
 
-/// Returns an item with the given jobs and reasons for the status page.
+/// Returns an item with the given jobs and reasons for the status page. `place` is `None` for an
+/// item that has left its queue: it has no status, and is on top of nothing.
 fn item_json(
     context: &StatusContext<'_>,
     item: &Item,

@@ -109,7 +109,7 @@ pub(crate) fn json(layout: &Layout, source: &Source, job: &JobStanza) -> Value {
 }
 
 /// Returns the name of the parent job of a variant, the tenant's default one if it names none;
-/// `None` for a base job.
+/// `None` for a base job, and for the default parent itself if it names none.
 pub(crate) fn parent<'a>(layout: &'a Layout, job: &'a JobStanza) -> Option<&'a str> {
     match &job.parent {
         Parent::Named(name) => Some(name),

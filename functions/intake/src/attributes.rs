@@ -120,13 +120,13 @@ impl Attributes {
         self.synthesized_at.clear();
     }
 
-    /// Stores what the forge shows for the attributes that an event may have changed. A vote or
-    /// status of a new revision, a stale status, a status other than the event's and a new name
-    /// beyond [`NAMES_MAX`] stay as stored. The flag is true if a stored value became another. An
-    /// event with `update_keys` is new if a value changed; unless it is of a sweep
-    /// (`is_synthesized`), it is also new if a sweep has not synthesized all its updates within the
-    /// last hour. Every other event is new; of a late Gerrit comment with text only the votes are
-    /// not.
+    /// Stores what the forge shows for the attributes that an event may have changed. Not stored
+    /// are shown votes and statuses at a new revision, stale statuses, statuses other than the
+    /// event's, and new names beyond [`NAMES_MAX`]. The flag is true if a stored value became
+    /// another. An event without `update_keys` is always new. A synthesized event with them is new
+    /// only if a value changed; its updates are then noted as synthesized. A webhook with them is
+    /// new unless nothing changed and a sweep synthesized all its updates within the last hour; of
+    /// such a Gerrit comment with text only the votes are not new.
     pub(crate) fn apply(
         &mut self,
         event: &ForgeEvent,
@@ -208,8 +208,8 @@ impl Attributes {
 
     /// Returns the updates that the forge shows and no event reported; stores nothing. Left out are
     /// added labels, which have marks in [`SeenEvents`](crate::seen_events::SeenEvents), votes that
-    /// the connection's own account removed, statuses that no pipeline uses, check runs that have
-    /// not ended, and new attributes beyond [`NAMES_MAX`].
+    /// the connection's own account removed, all statuses unless `scope.statuses`, check runs that
+    /// have not ended, and new attributes beyond [`NAMES_MAX`].
     pub(crate) fn missed_updates(
         &self,
         facts: &ChangeFacts,

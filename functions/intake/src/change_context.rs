@@ -178,9 +178,9 @@ impl TenantListCache {
 
 impl Intake {
     /// Reads what is stored about a change, the tenants that have its project, what an event has to
-    /// wait for at each, and their non-empty queues that may hold the change. An unreadable record
-    /// counts as absent, so that every event is new again. A tenant that cannot be read is no
-    /// error: it is in `unreadable`.
+    /// wait for at each, also earlier deferred events, and their non-empty queues that may hold the
+    /// change. A stored record of the change that is unreadable counts as absent, so that every
+    /// event is new again. A tenant that cannot be read is no error: it is in `unreadable`.
     pub(crate) async fn change_context(
         &self,
         facts: &ChangeFacts,

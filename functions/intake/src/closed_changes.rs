@@ -40,10 +40,11 @@ pub(crate) enum LifecycleEvent {
 
 impl Intake {
     /// Adds to `effects` a synthesized event for each change that `stored` has as open by the
-    /// event's connection, `listed` lacks, and the forge shows as ended. `listed` are all open
-    /// changes of the project with their seen events and the revision of that record. At most
-    /// [`READS_MAX`] unlisted changes are read, others at each time `at`; one that the forge does
-    /// not show is skipped. Listed changes that were seen and did not end are stored as open too.
+    /// connection of the sweep's `event`, `listed` lacks, and the forge shows as ended. `listed`
+    /// are all open changes of the project with their seen events and the revision of that record.
+    /// At most [`READS_MAX`] unlisted changes are read, others at each time `at`; one that the
+    /// forge does not show is skipped. Listed changes that were seen and did not end are stored as
+    /// open too. An ended change stays stored as open until its event is processed.
     pub(crate) async fn find_closed_changes(
         &self,
         event: &ForgeEvent,

@@ -46,12 +46,12 @@ impl CommitStatusEvent<'_> {
 }
 
 impl Intake {
-    /// Processes a status or check run for each open change at its commit with a number above
-    /// `status.after`. If `after` is 0 and there is only one such change, it is processed at once
-    /// with its own outcome. Otherwise each gets a stored delivery, at most [`CHANGES_MAX`], and
-    /// the rest gets one that continues. Where no pipeline uses the status, nothing is done except
-    /// for a log line. The outcome is a failure if the connection does not lead to a forge, or the
-    /// forge refuses for good.
+    /// Processes a status or check run, received at `at`, for each open change at its commit with a
+    /// number above `status.after`. If `after` is 0 and there is only one such change, it is
+    /// processed at once with its own outcome. Otherwise each gets a stored delivery, at most
+    /// [`CHANGES_MAX`], and the rest gets one that continues. Where no pipeline may use the status,
+    /// nothing is done except for a log line. The outcome is a failure if the connection does not
+    /// lead to a forge, or the forge refuses for good.
     pub(crate) async fn process_commit_event(
         &self,
         id: &DeliveryId,

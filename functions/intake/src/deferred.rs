@@ -295,7 +295,7 @@ impl Intake {
     /// deferred one. Postpones it again if it has to wait, if the forge's answer is older than what
     /// is stored, or if the forge does not show the change and it waited less than
     /// [`ORDER_MILLIS`]. Fails if it is to be dropped, or if the forge does not show the change
-    /// after that.
+    /// after that; a failure wakes no other event.
     pub(crate) async fn resume_deferred(
         &self,
         id: &DeliveryId,

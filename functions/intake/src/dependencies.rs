@@ -226,7 +226,8 @@ impl Intake {
     }
 
     /// Reads a change from the cache or its forge, and caches the answer; `None` if the forge does
-    /// not have it or the connection was removed. How many changes are read is not limited here.
+    /// not have it or refuses it for good, or the connection was removed. How many changes are read
+    /// is not limited here.
     pub(crate) async fn read(
         &self,
         key: &ChangeKey,
@@ -250,7 +251,8 @@ impl Intake {
 
     /// Returns the direct dependencies of a change, or for each that cannot be resolved the reason.
     /// Sources are its commits, its message, and its topic where a queue of its project uses
-    /// topics, in this order. URLs in `ignored_urls` are left out.
+    /// topics, in this order. URLs in `ignored_urls` are left out. Merged changes, the change
+    /// itself and repeated ones may be among them.
     async fn named_by(
         &self,
         facts: &ChangeFacts,
@@ -287,8 +289,9 @@ impl Intake {
         Ok(named)
     }
 
-    /// Returns the open changes with a topic; the inner error says why they cannot be listed. A
-    /// transient error of the forge has the message delivered again.
+    /// Returns the open changes of a connection with a topic, from the cache or the forge; the
+    /// inner error says why they cannot be listed. A transient error of the forge has the message
+    /// delivered again.
     async fn changes_of_topic(
         &self,
         connection: &ConnectionName,

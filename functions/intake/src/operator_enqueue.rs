@@ -64,11 +64,13 @@ impl Requester {
 }
 
 impl Intake {
-    /// Enqueues a change in the pipeline that an operator named, without asking its triggers.
-    /// `head`, if given, is the start of the commit that the change must be at. Postpones the
-    /// delivery while the tenant has to wait. The outcome is a failure if the change is at another
-    /// commit, the tenant lacks the project or pipeline or could not be read for a day, or the
-    /// pipeline does not accept the change.
+    /// Enqueues a change in the pipeline that an operator named, without asking its triggers or
+    /// whether the project takes part in it. `head`, if given, is the start of the commit that the
+    /// change must be at. Postpones the delivery while the tenant has to wait. The outcome is a
+    /// failure if the change is at another commit, the tenant lacks the project or pipeline or
+    /// could not be read for a day, or the pipeline does not accept the change. A refusal by its
+    /// dependencies is no failure, unless the change exceeds the tenant's max-dependencies: the
+    /// message then carries it.
     pub(crate) async fn enqueue(
         &self,
         id: &DeliveryId,

@@ -17,9 +17,10 @@ const DESCRIPTION_BYTES: usize = 400;
 /// The reason with which a bundle is refused that does not fit even when shortened.
 const TOO_LARGE: &str = "its bundle is too large for one record; split it, or remove dependencies";
 
-/// Splits a message into parts that fit into records, in the order in which they are consumed. One
-/// that fits, or that enqueues nothing, stays whole. No bundle is split: the texts of one that is
-/// too large are shortened, and if that is not enough its members are marked as refused.
+/// Splits a message into parts that fit into records, in the order in which they are consumed. A
+/// message that fits, or that enqueues nothing, stays whole. No bundle is split. The texts of a
+/// bundle or single change that alone is too large are shortened; if that is not enough, its
+/// changes are marked as refused.
 pub(crate) fn split_message(message: &InboxMessage) -> Vec<InboxMessage> {
     let InboxMessageKind::Enqueue { candidates } = &message.kind else {
         return vec![message.clone()];

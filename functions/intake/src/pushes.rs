@@ -224,9 +224,10 @@ impl Intake {
     }
 
     /// Continues a push for a tenant that has read its configuration again, and wakes the project's
-    /// next deferred event. Postpones it while the tenant or an earlier event is not ready, or the
-    /// forge does not show the move. Only logs that the tenant no longer has the project or could
-    /// not be read for a day; that is no failure.
+    /// next deferred event. Postpones the push while the tenant or an earlier event is not ready,
+    /// and for [`SHOWN_MILLIS`] while the forge does not show the move. If the tenant no longer has
+    /// the project or could not be read for a day, it only logs that and wakes no other event; that
+    /// is no failure.
     pub(crate) async fn resume_push(
         &self,
         id: &DeliveryId,

@@ -346,11 +346,11 @@ impl Intake {
     }
 
     /// Returns the candidates that an event enqueues, in the order of the queue. `refused` is why
-    /// the pipeline may not test the change, from `needs`. In a dependent pipeline these are also
-    /// the change's dependencies ahead of it and at most [`FOLLOWERS_MAX`] dependents behind it,
-    /// with the members of their bundles, as far as they may enter the same queue (D01, D02). In
-    /// another pipeline it is the change alone, or all members of its bundle if they are tested as
-    /// one.
+    /// the pipeline may not test the change, from `needs`; a pipeline that ignores dependencies
+    /// uses neither. In a dependent pipeline the candidates are also the change's dependencies
+    /// ahead of it and at most [`FOLLOWERS_MAX`] dependents behind it, with the members of their
+    /// bundles, as far as they may enter the same queue (D01, D02). In another pipeline it is the
+    /// change alone, or all members of its bundle if they are tested as one.
     pub(crate) async fn candidates(
         &self,
         facts: &ChangeFacts,

@@ -91,10 +91,10 @@ impl SeenEvents {
         novelty
     }
 
-    /// Returns the updates that the forge shows and no event reported, except added labels, votes
-    /// that the connection's own account removed, and statuses that no pipeline uses. If no
-    /// attributes are stored yet, stores those of `facts` and returns none. Records nothing else:
-    /// the same updates are returned until an event reports them.
+    /// Returns the updates that the forge shows and no event reported, as
+    /// [`Attributes::missed_updates`]. If no attributes are stored yet, stores those of `facts` and
+    /// returns none. Records nothing else: the same updates are returned until an event reports
+    /// them.
     pub(crate) fn missed_updates(
         &mut self,
         facts: &ChangeFacts,
@@ -110,10 +110,12 @@ impl SeenEvents {
     }
 
     /// Stores a lifecycle event of the change and returns whether it is new; any other event is
-    /// always new. [`Self::without_stale_marks`] must be called before, and [`Self::is_ended`] for
-    /// `was_ended` before that. A synthesized event is not new if the forge shows another state, or
-    /// if the change was known to be in that state. The webhook of an event that a sweep
-    /// synthesized is not new for as long as forges redeliver; a later or different one is.
+    /// always new. A synthesized event is not new if the forge shows another state, or if the
+    /// change was known to be in that state. A webhook is always new, also a repeated one, with one
+    /// exception: the first lifecycle webhook after a synthesized event is not new if it reports
+    /// the same event, the change was known to be in that state, and it comes while forges may
+    /// still redeliver ([`REDELIVERABLE_MILLIS`]). Call order: [`Self::is_ended`], whose result is
+    /// `was_ended`; [`Self::without_stale_marks`]; this.
     pub(crate) fn apply_lifecycle(
         &mut self,
         event: &ForgeEvent,
@@ -178,8 +180,9 @@ impl SeenEvents {
     }
 
     /// Returns whether the forge's answer may be older than the events that were processed. It is
-    /// if it shows an earlier time, or the same second without a mark of that second or with a mark
-    /// that is gone. False once [`SAME_MOVE_MILLIS`] have passed since the newest update.
+    /// if `facts` show an earlier time of update than the newest processed one, or the same time,
+    /// but lack a stored mark or show a mark that is gone. False once [`SAME_MOVE_MILLIS`] have
+    /// passed since the newest update.
     ///
     /// That is checked only while answers may be stale; afterwards the answer is believed. What
     /// this event itself retracts does not count, nor do another revision and another review of the
@@ -283,8 +286,9 @@ pub(crate) fn revision_of(change: &ChangeRef) -> String {
     format!("{REVISION}{}{FOR}{}", change.head, change.branch)
 }
 
-/// Returns the branches that the change targeted in earlier events, without its current one. One
-/// may occur twice.
+/// Returns the branches that the change targeted before, by the revisions that `seen` still has,
+/// without its current branch. One may occur twice. `seen` must be as it was stored before the
+/// event: [`SeenEvents::without_stale_marks`] drops former revisions.
 pub(crate) fn former_branches(seen: &SeenEvents, facts: &ChangeFacts) -> Vec<BranchName> {
     let marks = seen.marks.iter().filter(|mark| mark.starts_with(REVISION));
     let branches =

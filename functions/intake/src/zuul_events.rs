@@ -199,7 +199,8 @@ impl Intake {
     }
 }
 
-/// Builds the delivery of an event that a queue reported, for one change.
+/// Builds the delivery of an event that a queue reported. `key` gives it its connection and
+/// project, in whose order it is processed; the change itself is in `kind`.
 fn zuul_delivery(
     key: &ChangeKey,
     forge_id: String,

@@ -156,8 +156,9 @@ impl Merger {
         Ok(Some(MergeResult::Misconfigured { errors, notes: notes(&fresh, &own) }))
     }
 
-    /// Returns whether the state contains a change to a config project ahead of the item. Such a
-    /// change has no effect before it is merged (X07).
+    /// Returns whether the state has proposed configuration of a config project on another branch
+    /// than `own`, the branch of the item. Such configuration has no effect before it is merged
+    /// (X07).
     fn waits_for_config_project(
         &self,
         state: &MergedState,
@@ -172,7 +173,8 @@ impl Merger {
     }
 
     /// Returns the configuration that the changes of the state propose, one entry for each branch
-    /// (Z6.6). `instead` replaces the commit of one branch. Projects from which the tenant reads
+    /// of which a change edits configuration or that is always dynamic (Z6.6). `instead` replaces
+    /// the commit of one branch. Projects that the layout lacks or from which the tenant reads
     /// nothing are left out.
     async fn proposed(
         &self,
@@ -204,7 +206,8 @@ impl Merger {
 
     /// Adds the branches that jobs need to the state: of the change's own project, required
     /// projects, playbooks, roles and variables files. Sets in `graph` the commits of trusted
-    /// playbooks and of variables files of config projects.
+    /// playbooks and of variables files of config projects. The caller has replaced the included
+    /// project in `graph` ([`Self::assign_included`]); files that are still of it are left out.
     async fn add_needed_branches(
         &self,
         state: &mut MergedState,

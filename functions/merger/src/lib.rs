@@ -74,11 +74,11 @@ impl Merger {
         Self { ports, layouts: Layouts::default(), repos, stored: Mutex::default() }
     }
 
-    /// Computes the outcome of merging one item for one generation, stores it once and wakes the
-    /// gate. A repeated call only wakes the gate. A state that still fails after `GIVE_UP_SECONDS`
-    /// is stored as a conflict; an unreachable forge is waited for. Does nothing if the item is
-    /// gone or no longer requests this generation. Until there is an outcome, an error has the
-    /// message redelivered.
+    /// Computes the outcome of merging one item for one generation under the live layout, stores it
+    /// once and wakes the gate. A repeated call under the same layout only wakes the gate. A state
+    /// that still fails at a redelivery after `GIVE_UP_SECONDS` is stored as a conflict; an
+    /// unreachable forge is waited for. Does nothing if the item is gone or no longer requests this
+    /// generation. Until there is an outcome, an error has the message redelivered.
     pub async fn answer(
         &self,
         key: &QueueKey,

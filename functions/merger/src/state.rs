@@ -58,8 +58,9 @@ impl MergedState {
 }
 
 impl Merger {
-    /// Reads the merged state of the item ahead, or starts an empty one if there is no item ahead.
-    /// Fails if that state is missing or damaged.
+    /// Reads the merged state that the item's merge request names, that of the item ahead; starts
+    /// an empty one if the request names none. Fails if that state is missing or damaged. The state
+    /// does not contain the item's change yet: see [`Self::put_changes`].
     pub(crate) async fn start(&self, item: &Item) -> Result<MergedState, MergeFailure> {
         let onto = match &item.merge_status {
             MergeStatus::Requested { onto, .. } => onto.as_ref(),
@@ -346,7 +347,8 @@ fn placed_as_it_is(
     }
 }
 
-/// Returns the facts about a change of the state that jobs get as variables.
+/// Returns the facts about a change of the state that jobs get as variables. `merge_commit` is
+/// `None` for a ref.
 fn speculative_change(candidate: &Candidate, merge_commit: Option<Oid>) -> SpeculativeChange {
     SpeculativeChange {
         change: candidate.change.clone(),

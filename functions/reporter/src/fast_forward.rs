@@ -43,8 +43,9 @@ impl BranchPush {
     }
 
     /// Returns the writes that mark the landings behind the first as attempted, each on condition
-    /// of its revision. `tip` is the tip of the branch before the push; `asked_until` says until
-    /// when the push may take effect, by the forge's clock.
+    /// of its revision; none if there are no such landings. The caller commits them together with
+    /// the first landing's intent, before the push. `tip` is the tip of the branch before the push;
+    /// `asked_until` says until when the push may take effect, by the forge's clock.
     pub(crate) fn intents(
         &self,
         tip: &Commit,
@@ -69,7 +70,7 @@ impl BranchPush {
     /// Returns the writes that reset the landings behind the first after the forge refused the
     /// push, so that the forge merges each of them. They hold only if the writes of
     /// [`Self::intents`] were committed and nothing since. A landing that an earlier push covered
-    /// may still be in its branch.
+    /// is marked as having an unanswered push, because that one may still be in its branch.
     pub(crate) fn withdrawn(&self) -> Result<Vec<Write>, PortError> {
         let withdrawn = |(seen, order): &(Record, Landing)| {
             let pushed = order.has_unanswered_push || order.is_moving();

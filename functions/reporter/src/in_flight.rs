@@ -35,7 +35,8 @@ impl Reporter {
     }
 
     /// Returns the time, by this function's clock, until which a request of an earlier run may
-    /// still take effect; `None` if none can, or the landing was never attempted.
+    /// still take effect; `None` if none can, or the landing is not stored as attempted. `record`
+    /// is the landing's record, and `branch` only serves to ask the forge for its time.
     ///
     /// A forge moves the branch first, shows the change as merged a moment later, and may refuse a
     /// second merge in between. The time left is measured by the forge's clock, since the earlier

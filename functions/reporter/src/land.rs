@@ -72,9 +72,8 @@ struct Ready<'a> {
 impl Reporter {
     /// Merges the change of one item in the tested state of one generation, and stores the result.
     /// Does nothing if the landing does not exist or has ended; a redelivery then sends its outbox
-    /// again. Every error is returned. If the landing was ordered at least
-    /// [`TROUBLE_AFTER_SECONDS`] ago, the first one is also stored in it, for users who wait for
-    /// it.
+    /// again. Every error is returned. The first one is also stored in the landing, for users who
+    /// wait for it, if the landing will be at least [`TROUBLE_AFTER_SECONDS`] old at the retry.
     pub(crate) async fn land(
         &self,
         item: &ItemId,
@@ -90,8 +89,8 @@ impl Reporter {
         done
     }
 
-    /// Stores the trouble of a landing once, if by then it was ordered at least
-    /// [`TROUBLE_AFTER_SECONDS`] ago, counting `seconds` more. `why` is cut to
+    /// Stores the trouble of a landing once, if the landing will be at least
+    /// [`TROUBLE_AFTER_SECONDS`] old at its next attempt, in `seconds`. `why` is cut to
     /// [`TROUBLE_BYTES_MAX`] bytes. Does nothing if the landing does not exist or has ended. Stored
     /// trouble is replaced only to note that the landing's connection was removed.
     async fn record_trouble(
@@ -410,9 +409,9 @@ impl Reporter {
     }
 
     /// Pushes the tested commit to the branch; the intent must be stored. Returns the landing's
-    /// verified result, that the forge refused, or that a repeated push got no answer. A first push
-    /// without an answer, a branch that moved, and a refusal while an earlier request may be in
-    /// flight are retries.
+    /// verified result, that the forge refused a first push, or that a repeated push failed, which
+    /// counts as unanswered. A first push without an answer, a branch that moved, and any failure
+    /// while an earlier request may be in flight are retries.
     async fn push(
         &self,
         context: &LandingContext<'_>,
@@ -448,8 +447,9 @@ impl Reporter {
 
     /// Asks the forge to merge the change, checks the merged tree and returns the result, without
     /// storing it; the intent must be stored. If the forge refuses for good, the result is a
-    /// refusal, or that of a third party's merge if the change is merged. A retry while an earlier
-    /// request may be in flight.
+    /// refusal, or that of a third party's merge if the change is merged; it is a retry instead if
+    /// an earlier request may be in flight or have merged it. A change that was retargeted
+    /// meanwhile is refused, although it is merged.
     async fn merge(
         &self,
         context: &LandingContext<'_>,
@@ -587,8 +587,9 @@ impl Reporter {
         Ok(None)
     }
 
-    /// Returns the keys that a change at a URL may have, one for each connection to its host. The
-    /// tenant's connection is not known here; that of the dependent change comes first.
+    /// Returns the keys that a change at a URL may have, one for each connection to its host; empty
+    /// if no connection leads to a change there. The tenant's connection is not known here; that of
+    /// the dependent change comes first.
     fn changes_at(&self, url: &str, own: &ConnectionName) -> Vec<ChangeKey> {
         let mut keys: Vec<ChangeKey> =
             self.forges.values().filter_map(|forge| forge.change_at(url)).collect();
@@ -790,7 +791,8 @@ fn retry_soon(why: String) -> ReconcileError {
     ReconcileError::RetryAfter { why, seconds: OWN_MERGE_LOOK_SECONDS }
 }
 
-/// Returns the result of a landing whose change targets another branch than it was tested on.
+/// Returns the refusal of a landing whose change targets another branch than it was tested on, or
+/// was merged into another one.
 fn retargeted(order: &Landing, facts: &ChangeFacts) -> LandingEnd {
     let (now, tested) = (&facts.change.branch, &order.change.branch);
     let why = match facts.status {

@@ -41,8 +41,9 @@ impl Reporter {
     /// Sends one report to the forge, by mail or by MQTT, and stores the result. `named` is the
     /// report's id, for a start report with its item. Does nothing if the report does not exist;
     /// one that was sent is only rechecked if it is a start report. The start report of an item
-    /// that has ended is dropped. Safe to repeat: statuses and check runs are set, comments are
-    /// found by their marker.
+    /// that has ended is dropped. A refused action does not stop the others; another error is a
+    /// retry of the whole report, which is safe to repeat: statuses and check runs are set,
+    /// comments are found by their marker.
     pub(crate) async fn report(
         &self,
         named: &str,
@@ -116,7 +117,8 @@ impl Reporter {
     }
 
     /// Stores a report as sent if `refused` is empty, otherwise as refused with these errors, and
-    /// wakes its queue if that waits for it.
+    /// wakes its queue if that waits for it. Not for start reports: whether the item has ended is
+    /// not checked. The error is a retry if another reporter was faster.
     pub(crate) async fn finish_report(
         &self,
         record: Record,
@@ -138,10 +140,10 @@ impl Reporter {
         ReportState::Refused { why: refused.join("; "), at }
     }
 
-    /// Stores the result of a report, for a start report (`begun`) on condition that the item has
-    /// not ended, and wakes the queue if it waits for the report. `due` is when the report is
-    /// rechecked. The error is a retry if the item has ended, after which the end report is
-    /// repeated, or if another reporter was faster.
+    /// Stores the report with its result, for a start report (`begun` is its item) on condition
+    /// that the item has not ended, and wakes the queue if it waits for the report. `due` is when
+    /// the report is rechecked. The error is a retry, with nothing stored, if the item has ended or
+    /// another reporter was faster; for a start report the end report is then sent again before.
     async fn write(
         &self,
         record: Record,

@@ -115,11 +115,12 @@ impl Tenants {
         Self { ports, repos, forges, layouts: Layouts::default(), file_cache: FileCache::default() }
     }
 
-    /// Reconciles one tenant: reads what changed, makes a new layout live if it differs, and wakes
-    /// queues and deferred events. While a landing of configuration is in progress, only postpones
-    /// the tenant. If not everything could be read in one run, stores what was read and wakes the
-    /// tenant again. A tenant that the main configuration omits is removed. Reads nothing if that
-    /// has errors and does not show what the tenant's configuration is. Safe to run twice.
+    /// Reconciles one tenant: reads what changed, makes a new layout live if it differs, one is
+    /// wanted or an operator requested it, and wakes queues and deferred events. While a landing of
+    /// configuration is in progress, only postpones the tenant. If not everything could be read in
+    /// one run, stores what was read and wakes the tenant again. A tenant that the main
+    /// configuration omits is removed. Reads nothing if that has errors and does not show what the
+    /// tenant's configuration is. Safe to run twice.
     pub async fn reconcile_tenant(&self, name: &TenantName) -> Result<(), ReconcileError> {
         let mut record = get(&self.ports, &tenant::key(name)).await?;
         let mut head = record.as_ref().map(decode::<Tenant>).transpose()?;

@@ -93,12 +93,13 @@ struct StoredSources {
 }
 
 impl Tenants {
-    /// Reads the projects that moved, were never read, have new parameters, or have to be retried;
-    /// the others stay as stored. Returns all sources and the writes that store what was read,
-    /// without committing them. After [`READ_MAX`] forge requests or [`WRITES_MAX`] projects, the
-    /// rest is left to the next run. A project that cannot be read keeps what was read last.
-    /// Instead the error is a retry if the stored source is lost, or the forge is unreachable and
-    /// the project is in `awaited_projects` or was never read.
+    /// Reads the projects that moved, were never read or are unfinished, whose time of the next
+    /// attempt has come, or that have new parameters and no such time; the others stay as stored.
+    /// Returns all sources and the writes that store what was read, without committing them. After
+    /// [`READ_MAX`] forge requests or [`WRITES_MAX`] projects, the rest is left to the next run. A
+    /// project that cannot be read keeps what was read last. The error is a retry instead if such a
+    /// project's stored source is lost, or its forge is unreachable and the project is in
+    /// `awaited_projects` or was never read.
     pub(crate) async fn read(
         &self,
         config: &TenantConfig,
@@ -214,9 +215,10 @@ impl Tenants {
     }
 
     /// Reads one project and returns the source to store. An error of its forge is part of the
-    /// source, or a retry where [`Self::unreadable`] says so. Once the budget is spent, the
-    /// remaining branches stay as they were and the project is unfinished. At most [`BRANCHES_MAX`]
-    /// branches are taken, the most relevant first.
+    /// source, or a retry where [`Self::unreadable`] says so. Once the budget is spent, branches
+    /// that must still be read stay as they were read with the same parameters, or are left out if
+    /// they never were. The project is then unfinished, and no layout may be built from it. At most
+    /// [`BRANCHES_MAX`] branches are taken, the most relevant first.
     async fn read_project(
         &self,
         reading: ProjectReading<'_>,

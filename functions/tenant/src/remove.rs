@@ -36,7 +36,9 @@ impl Tenants {
     /// Removes an omitted tenant step by step; each step is safe to run twice. The first run only
     /// notes since when it is omitted. A run at least [`SURE_SECONDS`] later removes it, or any run
     /// if an operator confirmed the removal under the main configuration with the digest `main`.
-    /// Later runs finish that. Without a head, only deletes what was stored for the tenant.
+    /// Later runs finish that. `record` is the tenant's record as it was just read and `head` its
+    /// content. Without them the tenant was never read, and only what was stored for it is deleted.
+    /// The error is a retry if another run committed first.
     pub(crate) async fn remove_omitted(
         &self,
         name: &TenantName,
