@@ -110,9 +110,10 @@ impl BranchTips {
 
     /// Records which of the connections `all` have yet to deliver a push, in place of those
     /// recorded before; `all` may include those that delivered it. If one of them lacked an earlier
-    /// push too, the start of that earlier push stays recorded for all of them. The caller has
-    /// recorded the push itself. Changes nothing if the push did not lead to the known tip, if it
-    /// is not known which connections delivered it, or if there is no room.
+    /// push too, the start of that earlier push stays recorded for all of them, unless the branch
+    /// is back there. The caller has recorded the push itself. Changes nothing if the push did not
+    /// lead to the known tip, if it is not known which connections delivered it, or if there is no
+    /// room.
     pub fn expect_from(&mut self, moved: &RefMove, all: &BTreeSet<ConnectionName>) {
         let tip =
             self.branches.get(&moved.git_ref).filter(|tip| Some(&tip.at) == moved.newrev.as_ref());
@@ -137,7 +138,7 @@ impl BranchTips {
 
     /// Returns the pushes to the present tips that some of the connections `all` never delivered,
     /// with the connection, one entry for each. All pushes of one branch start where the branch was
-    /// before the first push that any connection misses, so a connection may get more than it
+    /// before the earliest push that some connection misses, so a connection may get more than it
     /// misses. Only branches count that the forge lists (`listed`) at the known tip, and to which a
     /// push is known.
     pub fn missing_pushes(
@@ -159,10 +160,10 @@ impl BranchTips {
         moves.collect()
     }
 
-    /// Returns a missed push as connection `by` has to process it: extended back to the first push
-    /// that any connection has not delivered, if `by` lacks an earlier push. Returns `missed`
+    /// Returns a missed push as connection `by` has to process it: extended back to the earliest
+    /// push that some connection has not delivered, if `by` lacks an earlier push. Returns `missed`
     /// itself if `by` lacks none, if the branch is deleted, or if it is back at the commit where
-    /// the first of them started. Records nothing.
+    /// the earliest of them started. Records nothing.
     pub fn push_for_connection(&self, missed: &RefMove, by: &ConnectionName) -> RefMove {
         let tip = self.branches.get(&missed.git_ref).filter(|tip| tip.missing_from.contains(by));
         match (tip, &missed.newrev) {

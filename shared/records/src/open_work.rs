@@ -126,11 +126,12 @@ pub fn past_bound(now: Timestamp) -> Timestamp {
 }
 
 /// Reads the deliveries, inbox messages, items, builds and node requests that started before
-/// `before` and have not ended, and unclaimed builds of their queues, whenever they started.
-/// Decides for each whether it is accounted for at `now`. Reads at most the newest [`LISTED_MAX`]
-/// of each list ([`OpenWork::is_cut`]). A record that cannot be read or decoded is logged and left
-/// out, which is no error; an error if an index cannot be read or the store throttles. Inbox
-/// messages, and items that their queue's head names, are listed without being decoded.
+/// `before` and have not ended. If a queue has such a message or item, its unclaimed builds are
+/// included whenever they started. Decides for each entry whether it is accounted for at `now`.
+/// Reads at most the newest [`LISTED_MAX`] of each list ([`OpenWork::is_cut`]). A record that
+/// cannot be read or decoded is logged and left out; an error only if an index cannot be read or
+/// the store throttles. Inbox messages, and items that their queue's head names, are listed without
+/// being decoded.
 ///
 /// # Errors
 /// When the store does not answer. A record that cannot be decoded counts as missing; its owner
@@ -193,11 +194,11 @@ fn open_delivery(record: &Record, now: Timestamp) -> Option<OpenEntry> {
 }
 
 /// Adds to `work` the inbox messages and items that the index lists in `cells` (sort keys by
-/// partition), the unclaimed builds that the queues' heads name, and the partitions of halted
-/// queues. In a queue that is not halted, an item is unaccounted for if the head does not name it.
-/// If such a queue has no head or is not reconciled in time, all its entries are unaccounted for
-/// except young messages. Leaves out messages and unnamed items that no longer exist, and unnamed
-/// items that cannot be decoded.
+/// partition), the unclaimed builds that the queues' heads name (always unaccounted for), and the
+/// partitions of halted queues. If a queue has no head, or is neither halted nor reconciled in
+/// time, its messages and items are unaccounted for, except young messages. An item that the head
+/// does not name is unaccounted for too, unless the queue is halted. Leaves out messages and
+/// unnamed items that no longer exist, and unnamed items that cannot be decoded.
 async fn add_queue_work(
     ports: &Ports,
     cells: Cells,
@@ -303,10 +304,10 @@ fn queue_of(partition: &str) -> Option<QueueKey> {
 }
 
 /// Adds to `work` the node requests that the index lists in `cells` (sort keys by partition), and
-/// the partitions of their providers that are halted. A request is unaccounted for if it is not
-/// young and its provider's cell is neither halted nor reconciled in time. It is also unaccounted
-/// for if its nodes are ready and no executor claims the build. Leaves out requests that no longer
-/// exist or cannot be decoded.
+/// the partitions of their providers that are halted. A request that is not young is unaccounted
+/// for if its provider's cell has no head, or is neither halted nor reconciled in time. Any request
+/// is unaccounted for if its nodes are ready and no executor claims the build. Leaves out requests
+/// that no longer exist or cannot be decoded.
 async fn add_provider_work(
     ports: &Ports,
     cells: Cells,
