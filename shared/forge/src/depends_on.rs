@@ -10,10 +10,10 @@ use url::Url;
 /// The most URLs that one change may name.
 pub const DEPENDENCIES_MAX: usize = 100;
 
-/// Returns the http and https URLs that `text` names in lines `Depends-On: <url>`, in order,
-/// without duplicates. The keyword may have any case. Other lines, and those whose URL is unusable,
-/// are ignored. Returns at most one more than [`DEPENDENCIES_MAX`]: the dependencies of a change
-/// with that many are unknown ([`names_too_many`]).
+/// Returns the http and https URLs that `text` names in lines that begin with `Depends-On:`, in
+/// order, without duplicates. The keyword may have any case. Other lines, and those whose URL is
+/// unusable, are ignored. Returns at most one more than [`DEPENDENCIES_MAX`]: the dependencies of a
+/// change with that many are unknown ([`names_too_many`]).
 ///
 /// The line may end with white space or a carriage return. Which change a URL means is decided by
 /// the connection that has the host.
@@ -49,8 +49,8 @@ pub fn urls_of_no_change<'a>(
         .collect()
 }
 
-/// Returns the URL in a line `Depends-On: <url>`, as written; `None` for any other line, and for a
-/// text that is not one http or https URL with a host.
+/// Returns the URL in a line `Depends-On: <url>`, as written; `None` for any other line, such as an
+/// indented one, and for a text that is not one http or https URL with a host.
 fn address_of(line: &str) -> Option<String> {
     let (word, rest) = line.split_once(':')?;
     if !word.eq_ignore_ascii_case("Depends-On") {

@@ -19,14 +19,18 @@ pub trait Forge: Send + Sync {
     /// Returns the change whose page is at `url`, if it is on this forge. Makes no requests. (Z6.5)
     fn change_at(&self, url: &str) -> Option<ChangeKey>;
 
-    /// Reads the current state of a change, with reviews, statuses, files and dependencies.
+    /// Reads the current state of a change, with reviews, statuses, files and dependencies. A list
+    /// that is too long is marked as incomplete ([`ChangeFacts::truncated`]), and files are then
+    /// `None`; that is no error. A missing change is [`ForgeError::NotFound`].
     async fn read_change(&self, change: &ChangeKey) -> Result<ChangeFacts, ForgeError>;
 
-    /// Returns all open changes of a project, by number.
+    /// Returns the open changes of a project, by number. Of more changes than the driver reads, the
+    /// newest are left out, which is no error: a change that is missing from the list may still be
+    /// open.
     async fn open_changes(&self, project: &ProjectName) -> Result<Vec<OpenChange>, ForgeError>;
 
     /// Returns the open changes of a project with this head commit, by number: an event about a
-    /// commit concerns them.
+    /// commit concerns them. Empty if there are none.
     async fn changes_with_head(
         &self,
         project: &ProjectName,
@@ -39,14 +43,16 @@ pub trait Forge: Send + Sync {
         Ok(Vec::new())
     }
 
-    /// Returns the branches of a project, by name.
+    /// Returns all branches of a project, by name. An error if there are more than the driver
+    /// reads.
     async fn branches(&self, project: &ProjectName) -> Result<Vec<Branch>, ForgeError>;
 
     /// Returns whether a branch is locked; `None` where the forge does not say, or not to this
     /// token.
     async fn is_locked(&self, branch: &BranchKey) -> Result<Option<bool>, ForgeError>;
 
-    /// Returns the commit at the tip of a branch, with its tree. Landings are compared with it.
+    /// Returns the commit at the tip of a branch, with its tree. Landings are compared with it. A
+    /// missing branch is [`ForgeError::NotFound`].
     async fn branch_tip(&self, branch: &BranchKey) -> Result<Commit, ForgeError>;
 
     /// Returns the commit of a ref (`refs/heads/main`, `refs/tags/1.0`), also of an annotated tag;
@@ -58,10 +64,12 @@ pub trait Forge: Send + Sync {
         git_ref: &str,
     ) -> Result<Option<Commit>, ForgeError>;
 
-    /// Returns the URL of a commit's page, or of the project's without a commit. Makes no requests.
+    /// Returns the URL of a commit's page, or of the project's without a commit. Makes no requests,
+    /// so the page need not exist.
     fn page_of(&self, project: &ProjectName, commit: Option<&Oid>) -> String;
 
-    /// Returns the tree and the parents of a commit.
+    /// Returns the tree, the parents and the message of a commit. A missing commit is
+    /// [`ForgeError::NotFound`].
     async fn read_commit(
         &self,
         project: &ProjectName,
@@ -69,8 +77,8 @@ pub trait Forge: Send + Sync {
     ) -> Result<CommitDetails, ForgeError>;
 
     /// Sets a status on a commit, once for each report. A retry leaves the status of the same
-    /// report alone, because the forge sends an event for each one that is set. A status of an
-    /// earlier report is set again.
+    /// report alone, because the forge sends an event for each one that is set. An equal status
+    /// that was set before `status.wanted_at` belongs to an earlier report and is set again.
     async fn set_status(
         &self,
         project: &ProjectName,
@@ -78,7 +86,8 @@ pub trait Forge: Send + Sync {
         status: &StatusReport,
     ) -> Result<(), ForgeError>;
 
-    /// Creates the check run with `run.marker` on `head`, or updates it.
+    /// Creates the check run with `run.marker` and `run.name` on `head`, or updates it. A forge may
+    /// refuse the token ([`ForgeError::Refused`]).
     async fn put_check_run(
         &self,
         project: &ProjectName,
@@ -94,7 +103,8 @@ pub trait Forge: Send + Sync {
         text: &str,
     ) -> Result<(), ForgeError>;
 
-    /// Adds and removes labels of a change. Idempotent.
+    /// Adds and removes labels of a change. A label that the change already has, or does not have,
+    /// is no error.
     async fn change_labels(
         &self,
         change: &ChangeKey,
@@ -102,9 +112,9 @@ pub trait Forge: Send + Sync {
         remove: &[String],
     ) -> Result<(), ForgeError>;
 
-    /// Comments on lines of a change in one review with `marker`. An existing review is left alone.
-    /// A forge may refuse lines outside the change's diff; the caller then puts them into a
-    /// comment.
+    /// Comments on lines of a change in one review with `marker` and `text`. An existing review
+    /// with the marker is left alone, whatever it says. A forge may refuse lines outside the
+    /// change's diff ([`ForgeError::Refused`]); the caller then puts them into a comment.
     async fn put_line_comments(
         &self,
         change: &ChangeRef,
@@ -125,14 +135,16 @@ pub trait Forge: Send + Sync {
         Ok(None)
     }
 
-    /// Returns a user's permission in a project's repository.
+    /// Returns a user's permission in a project's repository; [`RepositoryPermission::None`] for an
+    /// unknown user, which is no error.
     async fn permission_of(
         &self,
         project: &ProjectName,
         login: &str,
     ) -> Result<RepositoryPermission, ForgeError>;
 
-    /// Reviews a change's head with `marker`. An existing review is left alone.
+    /// Reviews a change's head with `marker` and `text`. An existing review with the marker is left
+    /// alone, whatever it says.
     async fn put_review(
         &self,
         change: &ChangeRef,
@@ -153,12 +165,10 @@ pub trait Forge: Send + Sync {
         Err(ForgeError::Refused { attempted: format!("vote on {change}"), status: 501, message })
     }
 
-    /// Merges a change whose head is still `change.head`, and returns the commit at the branch's
-    /// tip afterwards. A change that is already merged at this head is a success. Returns
-    /// [`ForgeError::HeadMoved`] when the head is another, and [`ForgeError::Conflict`] when it
-    /// does not merge.
-    ///
-    /// Forges do not guard the base: the caller reads the tip before and after (Z6.4).
+    /// Merges a change whose head is still `change.head`, and returns the merge commit. A change
+    /// that is already merged at this head is a success. Returns [`ForgeError::HeadMoved`] when the
+    /// head is another, and [`ForgeError::Conflict`] when it does not merge. Forges do not guard
+    /// the base: the caller reads the branch's tip before and after (Z6.4).
     async fn merge(
         &self,
         change: &ChangeRef,
@@ -167,9 +177,9 @@ pub trait Forge: Send + Sync {
     ) -> Result<Oid, ForgeError>;
 
     /// Moves a branch from one commit to another by an atomic push; `pack` has the objects that the
-    /// forge lacks. The caller has to check that the second commit follows the first: a forge may
-    /// not. A branch that is at `to` already is a success. [`ForgeError::HeadMoved`] means that the
-    /// branch is not at `from`; [`ForgeError::Refused`] that it is, so pushes are not accepted.
+    /// forge lacks. The caller has checked that `to` follows `from`: a forge may not. A branch that
+    /// is at `to` already is a success. [`ForgeError::HeadMoved`] means that the branch is not at
+    /// `from`; [`ForgeError::Refused`] that the forge does not accept the push.
     async fn fast_forward(
         &self,
         branch: &BranchKey,
@@ -179,11 +189,12 @@ pub trait Forge: Send + Sync {
     ) -> Result<(), ForgeError>;
 
     /// Returns whether a branch contains a commit, so that a move to it, or beyond it, has
-    /// happened.
+    /// happened; `false` also if the branch or the commit does not exist.
     async fn contains(&self, branch: &BranchKey, commit: &Oid) -> Result<bool, ForgeError>;
 
-    /// Returns the newest deliveries of all webhooks of a project, also of those that lead to other
-    /// services; newest first, at most 100 for each hook.
+    /// Returns the newest deliveries of the webhooks of a project, also of those that lead to other
+    /// services; newest first, at most 100 for each webhook. A driver may leave out some of many
+    /// webhooks.
     async fn deliveries(&self, project: &ProjectName) -> Result<Vec<WebhookDelivery>, ForgeError>;
 
     /// Has the forge redeliver a webhook under the same id; a receiver that has it already ignores

@@ -74,9 +74,9 @@ pub(crate) fn query_units<'a>(records: impl IntoIterator<Item = &'a Record>) -> 
     kilobytes_of(records.into_iter().map(size).sum(), 4)
 }
 
-/// Returns the write units of one write or of a transaction, with those of the indexes: in a
-/// transaction each write and check counts twice. `old` looks up the record that is stored under
-/// the key of a write.
+/// Returns the write units of one write or of a transaction, with those of the indexes. A write or
+/// check counts the started KB of the stored or the new record, whichever is larger; in a
+/// transaction twice. `old` looks up the record that is stored under the key of a write.
 pub(crate) fn write_units<'a>(writes: &[Write], old: impl Fn(&Write) -> Option<&'a Record>) -> f64 {
     let each = if writes.len() > 1 { 2.0 } else { 1.0 };
     let units = |write: &Write| {

@@ -55,6 +55,7 @@ impl Records for Meddled {
         self.inner.due(shard, until, limit).await
     }
 
+    /// Passes the call on to the inner table unchanged.
     async fn find(
         &self,
         partition: &str,
@@ -64,6 +65,8 @@ impl Records for Meddled {
         self.inner.find(partition, before, limit).await
     }
 
+    /// Passes the writes through the function given to [`Self::writing`] and commits what that
+    /// returns; without one, commits `writes` unchanged.
     async fn commit(
         &self,
         writes: Vec<Write>,

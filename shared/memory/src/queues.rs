@@ -48,8 +48,9 @@ impl Queues for World {
     }
 
     /// Receives at most `max` messages and hides them for `visibility_seconds`; never waits, so
-    /// `wait_seconds` is ignored. Messages that were received too often become dead letters. One
-    /// step, called `queues.receive`.
+    /// `wait_seconds` is ignored. Messages that were received too often become dead letters. An
+    /// error if the queue refuses, as for a `max` that is not from 1 to 10. One step, called
+    /// `queues.receive`.
     async fn receive(
         &self,
         queue: MessageQueue,
@@ -64,8 +65,9 @@ impl Queues for World {
         .await
     }
 
-    /// Removes a received message for good. An error if the queue refuses the receipt; a message
-    /// that is gone is none. One step, called `queues.acknowledge`.
+    /// Removes a received message for good. A message that is gone is no error; nor, on a standard
+    /// queue, is one that was received again, which stays. An error if the queue refuses the
+    /// receipt, as a FIFO queue does after its time-out. One step, called `queues.acknowledge`.
     async fn acknowledge(&self, queue: MessageQueue, receipt: &str) -> Result<(), PortError> {
         self.with("queues.acknowledge", |state| {
             state.used.fifo_calls = u64::from(queue.is_fifo());
@@ -80,9 +82,9 @@ impl Queues for World {
         .await
     }
 
-    /// Removes received messages for good, ten in each step called `queues.acknowledge`. A refused
-    /// receipt does not prevent the removal of the others of its ten, but is an error after them:
-    /// the later tens are not removed.
+    /// Removes received messages for good, ten in each step called `queues.acknowledge`; each
+    /// receipt as in [`Self::acknowledge`]. A refused receipt does not prevent the removal of the
+    /// others of its ten, but is an error after them: the later tens are not removed.
     async fn acknowledge_all(
         &self,
         queue: MessageQueue,
@@ -107,7 +109,8 @@ impl Queues for World {
     }
 
     /// Makes a received message visible again `seconds` from now. An error if the message is
-    /// visible or gone. One step, called `queues.postpone`.
+    /// visible or gone, was received again, or would stay hidden for more than 12 hours after its
+    /// last receive. One step, called `queues.postpone`.
     async fn postpone(
         &self,
         queue: MessageQueue,
@@ -130,7 +133,8 @@ impl Queues for World {
 
 /// Receives at most `max` messages of a queue without waiting and hides them for
 /// `visibility_seconds`. Messages that were received too often are moved to the dead letters of the
-/// state. An error if there is no such queue, or if `max` is not from 1 to 10.
+/// state. An error if there is no such queue, or if the queue refuses: `max` is not from 1 to 10,
+/// the time is over 12 hours, or a standard queue has 120,000 messages in flight.
 pub(crate) fn receive(
     state: &mut State,
     queue: MessageQueue,

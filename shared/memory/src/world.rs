@@ -280,7 +280,8 @@ impl World {
 
     /// Receives up to `max` messages (1 to 10) as an event source does, and hides them; messages
     /// that were received too often become dead letters. This is not a step of a function, so no
-    /// fault is injected and no call is counted. An invalid `max` gives none.
+    /// fault is injected and no call is counted. A refused receive, such as one with an invalid
+    /// `max`, gives none.
     pub fn take_messages(
         &self,
         queue: MessageQueue,
@@ -310,8 +311,9 @@ impl World {
     }
 
     /// Runs `work` as one step called `name`, for which a fault may be injected: the fate may fail
-    /// the step before or after `work`, or never return. Simulated external services (a forge, a
-    /// cloud) also use this. An injected failure after `work` hides its result.
+    /// the step before or after `work`, or never return. With [`Fate::Waits`], other tasks run
+    /// first, and the outcome is decided again as a further step. Simulated external services (a
+    /// forge, a cloud) also use this. An injected failure after `work` hides its result.
     ///
     /// # Errors
     /// The error of `work`, or that of the step's fate.

@@ -22,8 +22,9 @@ pub fn key(tenant: &TenantName, id: &str) -> Key {
     Key::new(partition(tenant), id)
 }
 
-/// Reads the autohold requests of a tenant with their records, the oldest first, at most
-/// [`LISTED_MAX`]. A single record that cannot be decoded is an error.
+/// Reads the autohold requests of a tenant with their records, the oldest first; empty if it has
+/// none. Of more than [`LISTED_MAX`], the newest are left out without an error. A single record
+/// that cannot be decoded is an error.
 ///
 /// # Errors
 /// When the store does not answer or a record cannot be decoded.
@@ -39,9 +40,9 @@ pub async fn load_tenant(
         .collect::<Result<_, _>>()?)
 }
 
-/// Returns the id after the highest of these requests, as ten digits from 1. `requests` must be all
-/// of the tenant's requests, otherwise the id may be taken. Ids that are not numbers are ignored.
-/// The id of a removed request may return.
+/// Returns the id for a new request: the highest id of `requests` plus 1, in ten digits; 1 if there
+/// are none. `requests` must be all of the tenant's requests, otherwise the id may be taken. Ids
+/// that are not numbers are ignored. The id of a removed request may return.
 pub fn next_id(requests: &[(Record, Autohold)]) -> String {
     let last = requests
         .iter()
@@ -51,8 +52,8 @@ pub fn next_id(requests: &[(Record, Autohold)]) -> String {
     format!("{:010}", last + 1)
 }
 
-/// Returns the write that creates a request. It fails when the id is taken. An error if the request
-/// is too large for a record.
+/// Returns the write that creates a request, which does not expire. The write fails when the id is
+/// taken. An error if the request is too large for a record.
 ///
 /// # Errors
 /// When the record is too large.
@@ -64,8 +65,8 @@ pub fn create(request: &Autohold) -> Result<Write, PortError> {
 }
 
 /// Returns the next version of a request's record and the write that stores it, conditional on the
-/// revision of `record`. A request that has held nodes of `max_count` builds expires some weeks
-/// after the last of them is released; any other does not expire.
+/// revision of `record`. A request that has held the nodes of `max_count` builds expires some weeks
+/// after the latest time until which it holds nodes; any other does not expire.
 ///
 /// # Errors
 /// When the record is too large.

@@ -95,9 +95,10 @@ impl BranchTips {
             && tip.is_some_and(|tip| !tip.delivered_by.is_empty() && !tip.delivered_by.contains(by))
     }
 
-    /// Records that `by` delivered a push that another connection delivered before: `by` is no
-    /// longer missing. Does nothing for a branch that is not known. The caller has checked that the
-    /// push led to the known tip.
+    /// Records that `by` also delivered a push that another connection delivered before: `by` is no
+    /// longer missing. Does not count the push in `move_count`. Does nothing for a branch that is
+    /// not known. The caller has checked that the push led to the known tip. Without room, drops
+    /// which connections miss or delivered the push.
     pub fn record_same_push(&mut self, moved: &RefMove, by: &ConnectionName) {
         if let Some(mut tip) = self.branches.get(&moved.git_ref).cloned() {
             tip.delivered_by.insert(by.clone());
@@ -108,9 +109,11 @@ impl BranchTips {
     }
 
     /// Records which of the connections `all` have yet to deliver a push, in place of those
-    /// recorded before; `all` may include those that delivered it. The caller has recorded the push
-    /// itself. Does nothing if the push did not lead to the known tip, if it is not known which
-    /// connections delivered it, or if there is no room.
+    /// recorded before; `all` may include those that delivered it. If one of them lacked an earlier
+    /// push too, the start of that earlier push stays recorded for all of them, unless the branch
+    /// is back there. The caller has recorded the push itself. Changes nothing if the push did not
+    /// lead to the known tip, if it is not known which connections delivered it, or if there is no
+    /// room.
     pub fn expect_from(&mut self, moved: &RefMove, all: &BTreeSet<ConnectionName>) {
         let tip =
             self.branches.get(&moved.git_ref).filter(|tip| Some(&tip.at) == moved.newrev.as_ref());
@@ -134,9 +137,10 @@ impl BranchTips {
     }
 
     /// Returns the pushes to the present tips that some of the connections `all` never delivered,
-    /// with the connection, one entry for each. A push starts where that branch was before the
-    /// first push that is missing. Only branches count that the forge lists (`listed`) at the known
-    /// tip, and to which a push is known.
+    /// with the connection, one entry for each. All pushes of one branch start where the branch was
+    /// before the earliest push that some connection misses, so a connection may get more than it
+    /// misses. Only branches count that the forge lists (`listed`) at the known tip, and to which a
+    /// push is known.
     pub fn missing_pushes(
         &self,
         listed: &BTreeMap<String, Oid>,
@@ -156,9 +160,10 @@ impl BranchTips {
         moves.collect()
     }
 
-    /// Returns a missed push as connection `by` has to process it: extended back to the first push
-    /// that `by` has not delivered. Returns `missed` itself if `by` lacks no earlier push, if the
-    /// branch is deleted, or if it is back at the commit where the first of them started.
+    /// Returns a missed push as connection `by` has to process it: extended back to the earliest
+    /// push that some connection has not delivered, if `by` lacks an earlier push. Returns `missed`
+    /// itself if `by` lacks none, if the branch is deleted, or if it is back at the commit where
+    /// the earliest of them started. Records nothing.
     pub fn push_for_connection(&self, missed: &RefMove, by: &ConnectionName) -> RefMove {
         let tip = self.branches.get(&missed.git_ref).filter(|tip| tip.missing_from.contains(by));
         match (tip, &missed.newrev) {
@@ -182,8 +187,8 @@ impl BranchTips {
 
     /// Records a push that connection `by` delivered, and counts it in `move_count`. A deletion
     /// removes the branch. Otherwise the tip becomes the pushed commit, delivered by `by` only;
-    /// what other connections still miss is kept if there is room. A new branch without room is not
-    /// stored.
+    /// what other connections still miss is kept. Without room, a new branch is not stored; a known
+    /// branch then keeps only its tip, not which connections miss or delivered the push.
     pub fn record_push(&mut self, moved: &RefMove, by: &ConnectionName) {
         self.move_count += 1;
         match &moved.newrev {

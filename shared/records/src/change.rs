@@ -73,10 +73,10 @@ pub const NEEDED_BY: &str = "needed-by#";
 
 /// Returns the unconditional write of a change's facts; the last write wins, because every decision
 /// reads the forge again. A message of more than 16,000 bytes is cut to 4,000 characters, and more
-/// than 24,000 bytes of paths become `None`. If the record is still too large, drops step by step
-/// statuses, message and files, reviews, very long dependency URLs, and then votes and the rest of
-/// labels and title. `truncated` marks missing statuses and reviews; other omissions are not
-/// marked.
+/// than 24,000 bytes of paths become `None`. Until the record is small enough, drops in this order:
+/// statuses, message and files, reviews, dependency URLs of more than 300 bytes, then votes, labels
+/// after the first 100 and the rest of a long title. `truncated` marks missing statuses and
+/// reviews; other omissions are not marked. An error if the rest is still too large.
 ///
 /// # Errors
 /// When the shortened facts are too large.

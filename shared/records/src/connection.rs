@@ -43,7 +43,8 @@ impl StoredConnection {
     }
 
     /// Returns whether the connection can have projects, with or without changes: forges, plain git
-    /// and unknown drivers, but no clouds, mail, brokers, databases, timers or static hosts.
+    /// and unknown drivers. `false` for all others, such as clouds, mail, brokers, databases,
+    /// timers and static hosts.
     fn has_projects(&self) -> bool {
         match self.driver {
             Driver::GitHub

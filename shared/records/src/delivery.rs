@@ -99,7 +99,8 @@ pub fn record(id: &DeliveryId, delivery: &DeliveryRecord) -> Result<Record, Port
 }
 
 /// Returns the id, the record (revision 1) and the wakeup of a delivery that Sluice creates itself.
-/// Writes and sends nothing. The record is due at `at`: the sweep then sends the wakeup.
+/// Writes and sends nothing. The id follows from the connection and `forge_id`; the caller makes
+/// sure that none is stored under it. The record is due at `at`: the sweep then sends the wakeup.
 ///
 /// # Errors
 /// When the record is too large.

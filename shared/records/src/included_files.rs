@@ -34,7 +34,8 @@ pub fn object(main: &str) -> String {
 }
 
 /// Stores the files of the main configuration with the text `main`, in place of files stored for
-/// the same text.
+/// the same text. The caller has stored the pack of `included.roles`, and stores the main
+/// configuration only afterwards.
 ///
 /// # Errors
 /// When the store does not answer.

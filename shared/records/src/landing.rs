@@ -83,9 +83,10 @@ pub fn non_config_merge_key(branch: &BranchKey, from: &Oid) -> Key {
     Key::new(format!("non-config-merge#{at}"), from.as_str())
 }
 
-/// Returns the write that accompanies the intent of a landing from `tip`: it records the tested
-/// tree as the expected result, without condition, and expires some weeks after `now`. `None` when
-/// the landing changes configuration.
+/// Returns the unconditional write of the expected result of a landing: when the branch moves from
+/// `tip`, its commit before the landing, to a commit with the tested tree, its configuration need
+/// not be read again. `None` when the landing changes configuration. It belongs in the commit that
+/// records the landing's intent, and expires some weeks after `now`.
 ///
 /// When the branch then moves from this commit to a commit with this tree, its configuration need
 /// not be read again.

@@ -94,8 +94,8 @@ impl PackedLogs {
         Ok(bytes.into())
     }
 
-    /// Decodes an object of packed files. An error if it has another version, is too short for its
-    /// list of files, or has bytes that belong to no file.
+    /// Decodes an object of packed files. An error if its list of files is missing or unreadable,
+    /// has another version or names more bytes than there are, or if bytes belong to no file.
     fn decode(bytes: &Bytes) -> Result<Self, String> {
         let end = bytes.iter().position(|byte| *byte == b'\n').ok_or("it has no first line")?;
         let index: PackIndex =

@@ -126,10 +126,12 @@ pub fn past_bound(now: Timestamp) -> Timestamp {
 }
 
 /// Reads the deliveries, inbox messages, items, builds and node requests that started before
-/// `before` and have not ended. Decides for each whether it is accounted for at `now`. Reads at
-/// most the newest [`LISTED_MAX`] of each list. A record that cannot be read or decoded is logged
-/// and left out, which is no error; inbox messages, and items that their queue's head names, are
-/// listed without being decoded.
+/// `before` and have not ended. If a queue has such a message or item, its unclaimed builds are
+/// included whenever they started. Decides for each entry whether it is accounted for at `now`.
+/// Reads at most the newest [`LISTED_MAX`] of each list ([`OpenWork::is_cut`]). A record that
+/// cannot be read or decoded is logged and left out; an error only if an index cannot be read or
+/// the store throttles. Inbox messages, and items that their queue's head names, are listed without
+/// being decoded.
 ///
 /// # Errors
 /// When the store does not answer. A record that cannot be decoded counts as missing; its owner
@@ -163,7 +165,7 @@ pub async fn read(ports: &Ports, before: Timestamp, now: Timestamp) -> Result<Op
 /// Listed sort keys by partition.
 type Cells = BTreeMap<String, Vec<String>>;
 
-/// Returns the entry of a delivery that has not ended, unaccounted for if it was received more than
+/// Returns the entry of a delivery that has not ended, unaccounted for if it was received at least
 /// [`crate::delivery::BOUND_SECONDS`] ago. `None` if it has ended, or if its record cannot be
 /// decoded.
 fn open_delivery(record: &Record, now: Timestamp) -> Option<OpenEntry> {
@@ -192,10 +194,11 @@ fn open_delivery(record: &Record, now: Timestamp) -> Option<OpenEntry> {
 }
 
 /// Adds to `work` the inbox messages and items that the index lists in `cells` (sort keys by
-/// partition), the unclaimed builds that the queues' heads name, and the partitions of halted
-/// queues. Leaves out messages and unnamed items that no longer exist. Unaccounted for are the
-/// entries of a queue that is neither halted nor reconciled in time, except young messages, and
-/// items that the head of a queue that is not halted does not name.
+/// partition), the unclaimed builds that the queues' heads name (always unaccounted for), and the
+/// partitions of halted queues. If a queue has no head, or is neither halted nor reconciled in
+/// time, its messages and items are unaccounted for, except young messages. An item that the head
+/// does not name is unaccounted for too, unless the queue is halted. Leaves out messages and
+/// unnamed items that no longer exist, and unnamed items that cannot be decoded.
 async fn add_queue_work(
     ports: &Ports,
     cells: Cells,
@@ -301,9 +304,10 @@ fn queue_of(partition: &str) -> Option<QueueKey> {
 }
 
 /// Adds to `work` the node requests that the index lists in `cells` (sort keys by partition), and
-/// the partitions of halted providers. A request is unaccounted for if it is not young and its
-/// provider's cell is not reconciled in time, or if its nodes are ready and no executor claims the
-/// build. Leaves out requests that no longer exist or cannot be decoded.
+/// the partitions of their providers that are halted. A request that is not young is unaccounted
+/// for if its provider's cell has no head, or is neither halted nor reconciled in time. Any request
+/// is unaccounted for if its nodes are ready and no executor claims the build. Leaves out requests
+/// that no longer exist or cannot be decoded.
 async fn add_provider_work(
     ports: &Ports,
     cells: Cells,
@@ -385,7 +389,7 @@ async fn add_runs(
 }
 
 /// Reads the heads of cells and their halt marks. Cells without a head or a mark are missing in the
-/// result.
+/// result, and so are records that cannot be read (logged). An error only if the store throttles.
 async fn heads(ports: &Ports, cells: &Cells) -> Result<BTreeMap<Key, Record>, PortError> {
     let keys = cells
         .keys()

@@ -70,10 +70,10 @@ pub enum ItemOutcome {
     Gone,
 }
 
-/// Reads the entries of the non-empty queues of a pipeline, at most [`QUEUES_MAX`]. Records that
-/// cannot be decoded are only named in the result and do not hide other queues. A damaged record on
-/// the list of queues still leads to its queue if its key names one. An unknown tenant or pipeline
-/// has no queues, which is no error.
+/// Reads the entries of the non-empty queues of a pipeline, at most [`QUEUES_MAX`]; further queues
+/// are left out without an error. Records that cannot be decoded are only named in the result and
+/// do not hide other queues. A damaged record on the list of queues still leads to its queue if its
+/// key names one. An unknown tenant or pipeline has no queues, which is no error.
 ///
 /// # Errors
 /// When the store does not answer.
@@ -161,9 +161,10 @@ pub async fn pending_commands(
     Ok(commands.iter().filter(|command| pending.contains(&command.key)).cloned().collect())
 }
 
-/// Returns why a queue is halted, by its halt mark or by its head; `None` when it is not, or when
-/// its head cannot be decoded. A halted queue carries out no command before an operator resumes it:
-/// its records cannot be decided on, or a branch differs from what was tested.
+/// Returns why a queue is halted, by its halt mark or by its head; `None` when it is not. `None`
+/// also for a queue without a halt mark of which a record cannot be decoded or does not match: the
+/// next reconciliation writes the mark. A halted queue carries out no command before an operator
+/// resumes it.
 ///
 /// # Errors
 /// When the store does not answer.

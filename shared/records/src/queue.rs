@@ -107,9 +107,10 @@ pub fn message_key(queue: &QueueKey, message: &InboxMessage) -> Key {
 }
 
 /// Reads the whole cell of a queue: a consistent head with its items, the halt mark, and the part
-/// of the inbox that one reconciliation processes. A queue that was never used is empty. If writers
-/// interfere, reads again, at most four times in all, and then fails. A record that cannot be
-/// decoded, and a head that does not match its items, is an error.
+/// of the inbox that one reconciliation processes. A queue that was never reconciled has no head,
+/// but may have inbox messages. If writers interfere, reads again, at most four times in all, and
+/// then fails. A record that cannot be decoded, and a head that does not match its items, is an
+/// error.
 ///
 /// # Errors
 /// [`LoadError::Port`] when the store does not answer, or writers interfere with every read.

@@ -51,10 +51,11 @@ pub async fn load(ports: &Ports) -> Result<StatusTriggers, PortError> {
     Ok(get(ports, &key()).await?.as_ref().and_then(decode_or_log).unwrap_or_default())
 }
 
-/// Returns the write of a tenant's triggers, at most `TRIGGERS_MAX`, for the commit that makes its
-/// layout live. `None` when they are unchanged, or (logged) do not fit into the record. It is
-/// conditional on the record that was read here: when two tenants write at the same time, one of
-/// the commits fails and is retried.
+/// Returns the write of a tenant's triggers, the first `TRIGGERS_MAX`, for the commit that makes
+/// its layout live. `None` when they are unchanged, or (logged) do not fit into the record. A
+/// stored record that cannot be decoded is logged and replaced, without the triggers of other
+/// tenants. The write is conditional on the record that was read here: when two tenants write at
+/// the same time, one of the commits fails and is retried.
 ///
 /// # Errors
 /// When the store does not answer.

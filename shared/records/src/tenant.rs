@@ -135,7 +135,8 @@ impl Tenant {
 const PROJECTS_BYTES_MAX: usize = 16 * 1024;
 
 /// Sets the projects in a tenant's head. If their names have more than 16 KB, stores them in an
-/// object instead, and sets its name in the head. The caller writes the head.
+/// object instead, and sets its name in the head, whose list is then empty. The caller writes the
+/// head.
 ///
 /// # Errors
 /// When the object cannot be stored.
@@ -269,7 +270,8 @@ pub const REREAD: &str = "reread#";
 
 /// Returns the unconditional write of a request to read a project's configuration again. `cause`,
 /// any text, makes its key unique: the same cause gives the same request. So a reader removes only
-/// the requests that it found before, and none that was made while it read.
+/// the requests that it found before, and none that was made while it read. The caller wakes the
+/// tenant.
 ///
 /// # Errors
 /// When the record is too large.
@@ -285,7 +287,8 @@ pub fn put_reread(
 }
 
 /// Returns the unconditional write of an operator's request to read a project again: the tenant is
-/// reconfigured even if no branch moved (R01). `cause` is as in [`put_reread`].
+/// reconfigured even if no branch moved (R01). `cause` is as in [`put_reread`]. The caller wakes
+/// the tenant.
 ///
 /// # Errors
 /// When the record is too large.
@@ -302,7 +305,8 @@ pub fn put_operator_reread(
 
 /// Returns the unconditional write of a request to read a project's configuration again, caused by
 /// a push. `waiting` is the deferred delivery of the push; its id is the cause as in
-/// [`put_reread`]. The request only names the delivery: [`put_deferred`] has it woken.
+/// [`put_reread`]. The request only names the delivery: the caller also writes [`put_deferred`],
+/// which has it woken, and [`put_last_reread`], and wakes the tenant.
 ///
 /// # Errors
 /// When the record is too large.
@@ -364,8 +368,8 @@ pub fn last_reread_key(tenant: &TenantName, project: &ProjectName) -> Key {
     Key::new(partition(tenant), format!("{LAST_REREAD}{}", escape(project.as_str())))
 }
 
-/// Returns the unconditional write that names a project's newest request, for the commit that makes
-/// the request. `mark` is the key of that request.
+/// Returns the unconditional write that names a project's newest request caused by a push, for the
+/// commit that makes the request. `mark` is the key of that request.
 ///
 /// # Errors
 /// When the record is too large.
@@ -391,9 +395,9 @@ pub struct DeferredWakeup {
 }
 
 /// Returns the unconditional write that has a delivery woken when the tenant's next layout is live.
-/// The tenant removes the record then, or the function that ends the delivery does. Each deferral
-/// has another `revision`, so that the removal after an earlier wakeup does not remove a later
-/// deferral.
+/// The tenant removes the record then, or the function that ends the delivery does. The caller
+/// passes another `revision` for each deferral of a delivery, so that the removal after an earlier
+/// wakeup does not remove a later deferral.
 ///
 /// # Errors
 /// When the record is too large.
@@ -456,7 +460,8 @@ pub fn removal_key(tenant: &TenantName) -> Key {
 }
 
 /// Returns the unconditional write of an operator's request to remove a tenant. `main` is the text
-/// of the main configuration without the tenant; the request holds its digest.
+/// of the main configuration without the tenant; the request holds its digest. The caller then
+/// stores that configuration and wakes the tenant.
 ///
 /// # Errors
 /// When the record is too large.
@@ -512,8 +517,8 @@ pub fn remove_from_tenant_list(tenant: &TenantName) -> Write {
     Write::Delete { key: Key::new(TENANTS, escape(tenant.as_str())), expect: Expect::Anything }
 }
 
-/// Returns the names on the list of tenants in the order of their keys, at most 1,000. A damaged
-/// record is logged; its name is taken from its key.
+/// Returns the names on the list of tenants in the order of their keys, at most 1,000; further ones
+/// are left out without an error. A damaged record is logged; its name is taken from its key.
 ///
 /// # Errors
 /// When the store does not answer.

@@ -149,8 +149,9 @@ impl Api {
         }
     }
 
-    /// Reads the JSON at `path`, which starts with `/`, in at most three tries. `attempted` names
-    /// the operation in errors. An answer of another form is [`ForgeError::Unknown`].
+    /// Reads the JSON at `path`, which starts with `/`. Tries at most three times, again only after
+    /// an unknown outcome. `attempted` names the operation in errors. An answer of another form is
+    /// [`ForgeError::Unknown`].
     pub async fn get<T: DeserializeOwned>(
         &self,
         path: &str,
@@ -184,8 +185,8 @@ impl Api {
     }
 
     /// Sends a request to `path`, with a JSON body if given, and returns an answer with status 2xx.
-    /// Sends it again, at most three times in all, after an unknown outcome only, and only if
-    /// `repeat` allows that. Any other status is an error.
+    /// Any other status is an error. With [`Repeat::Safe`], sends it again after an unknown
+    /// outcome, at most three times in all, with a short wait before each.
     pub async fn send(
         &self,
         method: Method,
@@ -368,9 +369,9 @@ async fn read_body(mut response: Response, attempted: &str) -> Result<Vec<u8>, F
 }
 
 /// Returns the error of an answer other than 2xx and 401. A rate limit is
-/// [`ForgeError::RateLimited`], 404 and 410 are [`ForgeError::NotFound`], and other statuses that
-/// reject the request are [`ForgeError::Refused`] with GitHub's message. The rest, such as server
-/// errors and redirects, is [`ForgeError::Unknown`].
+/// [`ForgeError::RateLimited`], 404 and 410 are [`ForgeError::NotFound`]. 400, 403, 405, 409, 413,
+/// 422 and 451 are [`ForgeError::Refused`] with GitHub's message. The rest, such as server errors
+/// and redirects, is [`ForgeError::Unknown`].
 fn refusal(status: StatusCode, headers: &HeaderMap, body: &[u8], attempted: &str) -> ForgeError {
     let attempted = attempted.to_owned();
     let message = message(body);

@@ -9,10 +9,11 @@ use serde_json::json;
 use sluice_model::change::ChangeRef;
 use sluice_model::git::{MergeMode, Oid};
 
-/// Merges a pull request whose head is `change.head` and returns the merge commit. An earlier merge
-/// at this head is a success. If the head is another, [`ForgeError::HeadMoved`], even if it was
-/// merged; if it does not merge, [`ForgeError::Conflict`]. Without a title, GitHub makes the
-/// message.
+/// Merges a pull request whose head is `change.head` and returns the merge commit; sends the
+/// request once. An earlier merge at this head is a success. If the head is another,
+/// [`ForgeError::HeadMoved`], even if it was merged. If it does not merge,
+/// [`ForgeError::Conflict`]; while GitHub has not determined that, [`ForgeError::Unknown`]. Without
+/// a title, GitHub makes the message.
 pub(super) async fn merge(
     github: &GitHub,
     change: &ChangeRef,
@@ -51,10 +52,11 @@ pub(super) async fn merge(
     }
 }
 
-/// Reads the change once to determine whether a refused or unanswered merge happened. Returns the
-/// merge commit if it did. `HeadMoved` if the head is another, even if merged. `HeadMoved`,
-/// `Conflict` or an unknown outcome also if that is what the refusal `error` means; otherwise, and
-/// if the change cannot be read, returns `error`.
+/// Reads the change once after a refused or unanswered merge, and returns the merge commit if it
+/// was merged at `change.head`. `HeadMoved` if the head is another, even if merged. Otherwise
+/// converts the refusal `error`: to `HeadMoved` for status 409, to `Conflict` if the change does
+/// not merge, and to `Unknown` if a retry may succeed. Returns any other `error` itself, and also
+/// if the change cannot be read.
 async fn after_refusal(
     github: &GitHub,
     change: &ChangeRef,
@@ -97,7 +99,8 @@ async fn after_refusal(
     }
 }
 
-/// Returns GitHub's name of a merge method; cherry-pick is a rebase there.
+/// Returns GitHub's name of a merge method: `merge`, `squash` or `rebase`. Cherry-pick is a rebase
+/// there; variants of a method are the method itself.
 fn method(mode: MergeMode) -> &'static str {
     match mode {
         MergeMode::Merge | MergeMode::MergeResolve => "merge",

@@ -87,8 +87,8 @@ pub struct GitHub {
 }
 
 impl GitHub {
-    /// Creates a driver. Makes no requests. An error for an address that is not http or https, and
-    /// for a token that cannot be sent in a header.
+    /// Creates a driver. Makes no requests. An error for an address that is not http or https with
+    /// a host, for a token that cannot be sent in a header, and if the HTTP client cannot be made.
     pub fn new(options: GitHubOptions) -> Result<Self, ConnectError> {
         let address = |field, text: &str| {
             let url = Url::parse(text)

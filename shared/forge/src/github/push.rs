@@ -15,9 +15,10 @@ const REASON_MAX_CHARACTERS: usize = 500;
 const LENGTH_DIGITS: usize = 4;
 
 /// Moves a branch to `to`, on condition that it is at `from`, by a push of `pack`, which has the
-/// objects that GitHub lacks. The caller has checked that `to` follows `from`. After a refusal,
-/// reads the branch: at `to` is a success, another tip is [`ForgeError::HeadMoved`], and at `from`
-/// is [`ForgeError::Refused`]. Never retried.
+/// objects that GitHub lacks. The caller has checked that `to` follows `from`. If git refuses the
+/// push, reads the branch: at `to` is a success, another tip is [`ForgeError::HeadMoved`], and at
+/// `from` is [`ForgeError::Refused`]. `Refused` without reading it if the web address is not https
+/// or the repository was moved. Never retried.
 pub(super) async fn fast_forward(
     github: &GitHub,
     branch: &BranchKey,

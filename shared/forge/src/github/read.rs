@@ -48,8 +48,8 @@ pub(super) fn change_at(github: &GitHub, url: &str) -> Option<ChangeKey> {
 }
 
 /// Reads everything about a pull request that decisions need. Lists that are too long are marked as
-/// incomplete, and files are then `None`; check runs that the token may not read are marked as
-/// hidden. None of these is an error.
+/// incomplete; files are `None` if GitHub does not list all of them. Check runs that the token may
+/// not read are marked as hidden. None of these is an error.
 pub(super) async fn change(github: &GitHub, key: &ChangeKey) -> Result<ChangeFacts, ForgeError> {
     let attempted = format!("read {key}");
     let number = number(key, &attempted)?;
@@ -302,7 +302,7 @@ async fn check_runs(
 }
 
 /// Returns the newest check runs of a commit with this name, at most 1,000; a forge without that
-/// filter returns all names.
+/// filter returns all names. An error if the token may not read them.
 pub(super) async fn check_runs_named(
     api: &Api,
     project: &ProjectName,
@@ -460,8 +460,8 @@ pub(super) async fn branch_tip(github: &GitHub, branch: &BranchKey) -> Result<Co
 }
 
 /// Reads the commit of a ref, also of an annotated tag; `None` if the ref does not exist, or if the
-/// token may not see the repository. A tag of something else, and one behind more than five other
-/// tags, is [`ForgeError::NotFound`].
+/// token may not see the repository. A tag of something else, and a commit behind five or more
+/// nested tags, is [`ForgeError::NotFound`]. `git_ref` may omit `refs/`.
 pub(super) async fn ref_tip(
     github: &GitHub,
     project: &ProjectName,

@@ -89,8 +89,8 @@ fn was_set_for(created_at: Option<&str>, wanted_at: Timestamp, Ahead(ahead_milli
     created_at.is_none_or(is_later)
 }
 
-/// Creates or updates the check run of a report. A refusal for missing rights says that only GitHub
-/// Apps may make check runs.
+/// Updates the check run on `head` that has the name and the marker of the report, or creates it. A
+/// refusal for missing rights says that only GitHub Apps may make check runs.
 pub(super) async fn put_check_run(
     github: &GitHub,
     project: &ProjectName,
@@ -196,9 +196,10 @@ pub(super) async fn put_comment(
 }
 
 /// Comments on lines of a pull request in one review with the text `text`, cut to 65,000
-/// characters, unless Sluice's review with this marker exists; with an application's token, that
-/// counts only with the same text. If GitHub refuses the lines and some comments have ranges, tries
-/// once more with only the last line of each. A second refusal is returned.
+/// characters, unless Sluice's review with this marker exists. With an application's token, a
+/// review counts only with the same text. If GitHub refuses the lines and some comments have
+/// ranges, tries once more with only the last line of each; a second refusal is returned. An error
+/// if there are more reviews than are read (3,000).
 pub(super) async fn put_line_comments(
     github: &GitHub,
     change: &ChangeRef,
@@ -261,8 +262,9 @@ fn several_lines(comment: &LineComment) -> Value {
 }
 
 /// Submits a review of the change's head with this marker and text, unless Sluice's review with
-/// this marker exists, whatever it says; with an application's token, that counts only with the
-/// same text. The text is cut to 65,000 characters.
+/// this marker exists, whatever it says. With an application's token, a review counts only with the
+/// same text. The text is cut to 65,000 characters. An error if there are more reviews than are
+/// read (3,000).
 pub(super) async fn put_review(
     github: &GitHub,
     change: &ChangeRef,
@@ -292,8 +294,9 @@ pub(super) async fn put_review(
     send(&github.api, Method::POST, &path, body, Repeat::Never, &attempted).await
 }
 
-/// Adds the labels `add` to a pull request, then removes the labels `remove`. A label that it
-/// already has, or does not have, is no error.
+/// Adds the labels `add` to a pull request, then removes the labels `remove`, up to the first
+/// error. A label that the pull request already has, or does not have, is no error. If nothing is
+/// added, a missing pull request is no error either.
 pub(super) async fn change_labels(
     github: &GitHub,
     change: &ChangeKey,

@@ -100,8 +100,8 @@ struct Origin {
 }
 
 /// Parses an event about a pull request, a review, a comment, a push, a status or a check run. The
-/// error says why it is ignored, as every other event is, or malformed: a body without repository,
-/// sender or a required field.
+/// error says why the event is ignored, as every other event is, or malformed: a body without
+/// repository, sender or a required field, or with a repository that is not named `owner/name`.
 fn read(
     connection: &ConnectionName,
     host: &str,

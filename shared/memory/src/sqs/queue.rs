@@ -98,7 +98,7 @@ pub struct Changes {
 }
 
 impl Changes {
-    /// Returns whether there is nothing to write.
+    /// Returns whether there is nothing to write. The next sequence alone does not count.
     #[must_use]
     pub fn is_empty(&self) -> bool {
         self.written.is_empty()
@@ -227,8 +227,9 @@ impl Queue {
         Ok(Sent { id, sequence, duplicate: false })
     }
 
-    /// Accepts a dead letter of the queue `source_arn`, with a new sequence and visible at once;
-    /// its receive count stays. Its age continues in a standard queue and restarts in a FIFO queue.
+    /// Accepts a dead letter that was removed from the queue `source_arn`, with a new sequence and
+    /// visible at once; its receive count stays. Its age continues in a standard queue and restarts
+    /// in a FIFO queue.
     pub fn accept_dead(&mut self, mut message: Message, source_arn: &str, now_ms: u64) {
         self.expire(now_ms);
         message.sequence = self.next_sequence;
@@ -243,9 +244,11 @@ impl Queue {
     }
 
     /// Receives up to `poll.max` messages without waiting; each is invisible from now for its
-    /// visibility time-out. Messages that were received too often are removed from the queue and
-    /// returned as dead letters instead. With 120,000 messages in flight a standard queue refuses,
-    /// and a FIFO queue gives nothing. Refuses a poll outside AWS's limits.
+    /// visibility time-out, unless `chooser` leaves one visible on a standard queue. Messages that
+    /// were received too often are removed from the queue and returned as dead letters instead; the
+    /// caller hands them to [`Self::accept_dead`] of the other queue. With 120,000 messages in
+    /// flight a standard queue refuses, and a FIFO queue gives nothing. Refuses a poll outside
+    /// AWS's limits.
     ///
     /// # Errors
     /// A [`Refusal`] of a poll outside AWS's limits, or [`Refusal::OverLimit`] on a standard queue

@@ -120,9 +120,9 @@ impl Queue {
         open
     }
 
-    /// Returns when a FIFO group can deliver a message: when none of its messages is in flight any
-    /// more, otherwise when its first message is visible, which may be past. `None` for an empty
-    /// group.
+    /// Returns when a FIFO group can deliver a message. While messages of the group are in flight,
+    /// that is when the last of them is visible again; otherwise when its first message is visible,
+    /// which may be past. `None` for an empty group.
     pub(super) fn group_opens_ms(&self, group: &BTreeSet<(u64, u64)>, now_ms: u64) -> Option<u64> {
         let first = self.messages.get(&group.first()?.1)?;
         let in_flight =
