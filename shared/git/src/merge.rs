@@ -62,9 +62,9 @@ impl Repository {
     /// repository, or if more than 1,000 commits are to be replayed. New commits stay in memory
     /// until [`Repository::pack_missing_objects`]; equal arguments give equal commits.
     ///
-    /// The new commits stay in memory until [`Repository::pack_missing_objects`]. Their committer
-    /// is `Sluice <sluice@localhost>` and their time the newer committer time of the two commits,
-    /// in UTC, so the result depends on the two commits, the mode and the message alone.
+    /// The committer of new commits is `Sluice <sluice@localhost>` and their time the newer
+    /// committer time of the two commits, in UTC, so the result depends on the two commits, the
+    /// mode and the message alone.
     ///
     /// - [`MergeMode::Merge`], [`MergeMode::MergeResolve`]: one commit with two parents. Several
     ///   merge bases are merged first.
