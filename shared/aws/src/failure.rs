@@ -28,7 +28,8 @@ pub(crate) fn is_throttling(code: &str) -> bool {
 }
 
 /// Returns the error of a failed call: the service's code and message, or why there is no answer.
-/// It counts as throttled if the code asks to slow down; otherwise the call may have taken effect.
+/// It counts as throttled if the code asks to slow down; otherwise it counts as a call that may
+/// have taken effect.
 pub(crate) fn failed<E, R>(attempt: impl Into<String>, error: SdkError<E, R>) -> PortError
 where
     E: ProvideErrorMetadata + Error + 'static,

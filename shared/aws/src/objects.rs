@@ -37,7 +37,8 @@ impl S3Objects {
         Self { client: Client::from_conf(config.build()), bucket: settings.bucket.clone() }
     }
 
-    /// Returns the size of an object in bytes; `None` if it does not exist.
+    /// Returns the size of an object in bytes; `None` if it does not exist, or if the answer does
+    /// not state the size.
     async fn length(&self, key: &str) -> Result<Option<u64>, PortError> {
         let asked = self.client.head_object().bucket(&self.bucket).key(key).send().await;
         match asked {
@@ -89,8 +90,8 @@ enum More {
 
 #[async_trait]
 impl Objects for S3Objects {
-    /// Returns an object with its content and its entity tag; `None` when there is none. An error
-    /// also if its content does not arrive in the time for its size.
+    /// Returns an object with its whole content and its entity tag; `None` when there is none. An
+    /// error also if its content does not arrive in the time for its size.
     async fn get(&self, key: &str) -> Result<Option<Object>, PortError> {
         let attempt = || format!("get the object {key}");
         let found = self.client.get_object().bucket(&self.bucket).key(key).send().await;
@@ -159,9 +160,10 @@ impl Objects for S3Objects {
         Ok(Some(ObjectPart { bytes: body.into_bytes(), length }))
     }
 
-    /// Stores an object. If its condition does not hold, or there is no object for
-    /// [`PutMode::IfMatch`], the outcome is [`PutOutcome::ConditionFailed`]. A conflict with a
-    /// concurrent conditional write is an error, since it is unknown which one succeeded.
+    /// Stores an object, in place of an earlier one. If its condition does not hold, or there is no
+    /// object for [`PutMode::IfMatch`], nothing is stored and the outcome is
+    /// [`PutOutcome::ConditionFailed`]. A conflict with a concurrent conditional write is an error,
+    /// since it is unknown which one succeeded.
     async fn put(
         &self,
         key: &str,

@@ -91,10 +91,11 @@ pub struct ProvisionError {
     why: String,
 }
 
-/// Creates the missing table, bucket, key and queues, and returns the key's id and the URLs of all
-/// queues, also of existing ones. Safe to run at every start: existing ones are not changed, except
-/// that the table's expiry is turned on if wanted. The first failure ends it; what was created
-/// before stays.
+/// Creates the missing table, bucket, key (if an alias is given) and queues, and returns the key's
+/// id and the URLs of all queues, also of existing ones. Safe to run at every start: existing ones
+/// are not changed, except that the table's expiry is turned on if wanted. A dead letter queue must
+/// be listed before the queues that use it. The first failure ends it; what was created before
+/// stays.
 ///
 /// # Errors
 /// [`ProvisionError`] names the first thing that could not be made.
@@ -255,8 +256,8 @@ async fn key(sdk_config: &SdkConfig, alias: &str) -> Result<String, ProvisionErr
 }
 
 /// Creates a queue unless it exists, and returns its URL; an existing one keeps its settings.
-/// `known` has the URLs of the queues for dead letters. If the dead letter queue is not among them,
-/// the queue is created without one.
+/// `known` has the URLs of the queues that were provided before. If the dead letter queue is not
+/// among them, the queue is created without one, which is no error.
 async fn queue(
     sdk_config: &SdkConfig,
     wanted: &QueueSpec,

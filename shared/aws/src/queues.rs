@@ -63,8 +63,9 @@ impl SqsQueues {
     }
 
     /// Returns an entry of a batch in the SDK's form; `place` is its position in the batch. On a
-    /// FIFO queue it gets a fresh deduplication id, and its delay is ignored. On a standard queue
-    /// its delay is at most 900 seconds, and the group is left out if the settings say so.
+    /// FIFO queue it gets a fresh deduplication id, its delay is ignored, and the message must have
+    /// a group, which is not checked. On a standard queue its delay is at most 900 seconds, and the
+    /// group is left out if the settings say so.
     fn entry(
         &self,
         queue: MessageQueue,
@@ -95,9 +96,10 @@ impl SqsQueues {
 
 #[async_trait]
 impl Queues for SqsQueues {
-    /// Sends messages in their order, in batches. An error, also for a single refused message, ends
-    /// it: messages of earlier batches were sent, and any of this batch may have been. A queue
-    /// whose URL is not configured is an error.
+    /// Sends messages in their order, in batches; without messages, sends nothing. An error, also
+    /// for a single refused message, ends it: messages of earlier batches were sent, and any of
+    /// this batch may have been. A queue whose URL is not configured is an error, also without
+    /// messages.
     async fn send(&self, queue: MessageQueue, messages: Vec<Outgoing>) -> Result<(), PortError> {
         let url = self.url(queue, "send to")?;
         for batch in batches(messages) {
@@ -165,7 +167,8 @@ impl Queues for SqsQueues {
             .collect()
     }
 
-    /// Removes a received message for good, by the receipt of this delivery.
+    /// Removes a received message for good, by the receipt of this delivery. An error if the
+    /// service refuses the receipt.
     async fn acknowledge(&self, queue: MessageQueue, receipt: &str) -> Result<(), PortError> {
         self.client
             .delete_message()

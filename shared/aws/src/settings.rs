@@ -65,7 +65,8 @@ impl AwsSettings {
     }
 
     /// Reads the same variables as [`Self::from_environment`] from `variable`, which returns the
-    /// value of a variable by its name.
+    /// value of a variable by its name. An error that names all that are missing or empty if there
+    /// is any; the other settings are the defaults.
     ///
     /// # Errors
     /// As [`Self::from_environment`].

@@ -44,9 +44,10 @@ pub enum CommandError {
     },
 }
 
-/// Runs `git` in `dir` with `input` on its standard input, and kills it at `deadline`. Discards its
-/// standard output. An error unless it succeeds in time; it has the beginning of git's error
-/// output.
+/// Runs `git` in `dir` with `input` on its standard input, waits for it, and kills it at
+/// `deadline`. Discards its standard output. An error if git cannot be started, exits with an
+/// error, does not read all of `input`, or is killed. The error of a failed exit has the beginning
+/// of git's error output; the other errors have none of it.
 ///
 /// Git reads no configuration of the system or the user, runs no hooks, never prompts, and has no
 /// transports.
@@ -147,8 +148,8 @@ fn prepare<A: AsRef<OsStr>>(dir: &Path, arguments: &[A]) -> Command {
     command
 }
 
-/// Reads git's error output to its end and returns the beginning, at most 16 KB; empty without a
-/// pipe.
+/// Reads git's error output to its end and returns the beginning, at most 16 KB, without white
+/// space around it; empty without a pipe.
 fn listen(stderr: Option<std::process::ChildStderr>) -> String {
     let Some(mut stderr) = stderr else {
         return String::new();

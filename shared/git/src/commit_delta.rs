@@ -52,8 +52,9 @@ impl CommitDelta {
         out
     }
 
-    /// Decodes the output of [`Self::encode`]. An error if it has another format or is cut off.
-    /// Does not check the objects; the forge that receives them does.
+    /// Decodes the output of [`Self::encode`]. An error if the bytes have another format or end
+    /// within an object. Bytes that end between two objects are no error. Does not check the
+    /// objects; the forge that receives them does.
     ///
     /// # Errors
     /// When the bytes have another format or are truncated.
@@ -73,7 +74,8 @@ impl CommitDelta {
         Ok(delta)
     }
 
-    /// Returns this delta combined with that of another commit; an object of both is there once.
+    /// Returns this delta combined with that of another commit; an object of both is there once. No
+    /// limit of size is checked.
     #[must_use]
     pub fn with(mut self, other: Self) -> Self {
         for (id, entry) in other.entries {
@@ -106,9 +108,11 @@ impl CommitDelta {
 }
 
 impl Repository {
-    /// Returns the objects that a repository with `from` needs for `to`; `None` when `to` is not a
-    /// descendant of `from`, so that a branch cannot be fast-forwarded. Objects of submodules are
-    /// not included. More than 1,000 commits or 16 MB are an error.
+    /// Returns the objects that a repository with `from` needs for `to`; some may be there already.
+    /// Empty if both are the same commit; `None` when `to` is not a descendant of `from`, so that a
+    /// branch cannot be fast-forwarded. Objects of submodules are not included. An error if a
+    /// commit or object is not in the repository, or for more than 1,000 commits, 16 MB (in all, or
+    /// in one unpacked object) or 256 nested directories.
     ///
     /// # Errors
     /// [`GitReadError::TooLarge`] when the delta exceeds the limits.
@@ -144,8 +148,9 @@ impl Repository {
 
     /// Adds to `delta` a tree and everything below it, without submodules. Leaves out what is in
     /// the same directory of one of the trees `known`, which are those of the commit's parents at
-    /// the same path, and what `delta` has already. `at` names the commit in errors; `depth` is
-    /// that of the tree. An error if the delta becomes too large or the directories nest too deep.
+    /// the same path, and what `delta` has already. `at` names the commit in errors; `depth` is the
+    /// number of directories above the tree. An error if the delta becomes too large or the
+    /// directories nest too deep.
     fn add_tree(
         &self,
         at: &Oid,

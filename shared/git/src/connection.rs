@@ -21,9 +21,10 @@ const SILENCE_MAX_SECONDS: u64 = 30;
 
 impl Repository {
     /// Opens a conversation with the forge at `url`: checks the address, then sends the first
-    /// request and reads the forge's handshake. The address must be https, or http without a
-    /// credential or to this machine, and must not contain a user. The limits of time and size
-    /// apply to the whole conversation.
+    /// request, with the credential, and reads the forge's handshake. The address must be https, or
+    /// http without a credential or to this machine, and must not contain a user or password. The
+    /// limits of time and size apply to the whole conversation. An error if the forge refuses the
+    /// request or has no such repository.
     pub(crate) fn connect<'a>(
         &self,
         url: &'a str,
@@ -91,8 +92,9 @@ fn agent() -> gix::protocol::command::Feature {
 
 impl Connection<'_> {
     /// Lists the refs for which `is_wanted` is true, sorted by name; an error if there are more
-    /// than the limit. The forge is asked for those with `prefixes` only, but may answer with more,
-    /// which do not count towards the limit.
+    /// than the limit. Refs that lead to no object are left out. The forge is asked for those with
+    /// `prefixes` only, or for all if there are none. It may answer with more; those that are not
+    /// wanted do not count towards the limit.
     pub(crate) fn refs(
         &mut self,
         prefixes: &[&str],
@@ -133,7 +135,9 @@ impl Connection<'_> {
 
     /// Requests a pack with everything reachable from `wants` and not from `haves`, and stores it
     /// with its index in the pack directory of `repository`. `None` if it has no objects. The
-    /// repository does not read the new pack until it is reloaded.
+    /// repository must have the `haves`, and does not read the new pack until it is reloaded. A
+    /// `have` that the forge does not know is no error; a `want` that it does not have is
+    /// [`FetchError::Gone`].
     pub(crate) fn pack(
         &mut self,
         repository: &Repository,

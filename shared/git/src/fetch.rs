@@ -125,9 +125,9 @@ const STEPS_BACK_MAX: usize = 128;
 const LINES_BACK_MAX: usize = 16;
 
 impl Repository {
-    /// Lists the refs of a forge's repository whose full names start with one of `prefixes`, sorted
-    /// by name. No such ref is no error; more than `limits.refs_max` are. Fetches and stores
-    /// nothing.
+    /// Asks a forge's repository at `url` for the refs whose full names start with one of
+    /// `prefixes`, and returns them sorted by name; none without prefixes. No such ref is no error;
+    /// more than `limits.refs_max` are. Fetches no objects and stores nothing.
     pub fn ls_refs(
         &self,
         url: &str,
@@ -139,8 +139,9 @@ impl Repository {
         connection.refs(prefixes, |name| prefixes.iter().any(|prefix| name.starts_with(prefix)))
     }
 
-    /// Looks up one ref by its full name at a forge's repository; `None` when there is none. Other
-    /// refs with this prefix do not count towards the limit. Fetches and stores nothing.
+    /// Asks a forge's repository at `url` for one ref by its full name; `None` when there is none.
+    /// Other refs with this prefix do not count towards the limit. Fetches no objects and stores
+    /// nothing.
     pub fn ls_ref(
         &self,
         url: &str,
@@ -152,10 +153,11 @@ impl Repository {
         Ok(connection.refs(&[name], |found| found == name)?.pop())
     }
 
-    /// Fetches the requested objects, with their history, that this repository lacks, in at most
-    /// three requests, and adds them to it as a pack. Returns all requested refs, also those whose
-    /// objects were there. A ref or commit that the forge does not have is [`FetchError::Gone`]; a
-    /// prefix without refs is no error.
+    /// Fetches those of the requested objects that this repository lacks, and adds them to it as
+    /// one pack, with their history except for what `request.haves` reach. The history of requested
+    /// objects that are there is not checked. Returns all requested refs, also those whose objects
+    /// were there. A ref or commit that the forge does not have is [`FetchError::Gone`]; a prefix
+    /// without refs is no error. Takes at most three requests.
     pub fn fetch(&mut self, request: &FetchRequest<'_>) -> Result<Fetched, FetchError> {
         let mut connection = self.connect(request.url, request.credential, request.limits)?;
         let (refs, wanted) = self.resolve(&mut connection, request.wants)?;
@@ -181,9 +183,10 @@ impl Repository {
         Ok(Fetched { refs, packs: made.into_iter().collect() })
     }
 
-    /// Resolves requests to refs, sorted, and to the ids of the objects behind them (for an
-    /// annotated tag, the tag's own) together with the requested commits. An error if a ref
-    /// requested by its name does not exist. Asks the forge only if a ref or prefix is requested.
+    /// Resolves requests to refs, sorted by name, and to the ids of the objects behind them (for an
+    /// annotated tag, the tag's own) together with the requested commits, which are not checked. An
+    /// error if a ref requested by its name does not exist. Asks the forge only if a ref or prefix
+    /// is requested.
     fn resolve(
         &self,
         connection: &mut Connection<'_>,
@@ -226,8 +229,10 @@ impl Repository {
         Ok((refs.into_iter().collect(), objects))
     }
 
-    /// Chooses the commits to offer to the forge, at most 512: those of `haves` that the repository
-    /// has, then first-parent ancestors of the first 16 at doubling distances.
+    /// Chooses the commits to offer to the forge, at most 512: those of the first 512 `haves` that
+    /// the repository has, then up to 128 first-parent ancestors of the first 16 at doubling
+    /// distances (the ancestors 1, 2, 4 and so on). An error if a text is no object id, or one of
+    /// the first 16 leads to no commit.
     fn offer(&self, haves: &[Oid]) -> Result<Vec<ObjectId>, GitReadError> {
         let mut offered: Vec<ObjectId> = Vec::new();
         for have in haves.iter().take(HAVES_MAX) {

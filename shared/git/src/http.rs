@@ -156,10 +156,10 @@ impl Bounded {
     }
 
     /// Requests the list of refs at `url` with the headers `lines` (`name: value`), and returns an
-    /// answer with status 2xx. Follows at most five redirects as git does: never from https to
-    /// http, and only to an address that ends with what follows `base_url` in `url`. The new
-    /// address is stored in `moved_to`. A request that fails on a dead connection is sent once
-    /// more.
+    /// answer with status 2xx; any other final status is an error. Follows at most five redirects
+    /// as git does: never from https to http, and only to an address that ends with what follows
+    /// `base_url` in `url`. What precedes that in the new address is stored in `moved_to`. A
+    /// request that fails, but not by a timeout or while connecting, is sent once more.
     fn request_refs<S: AsRef<str>>(
         &mut self,
         url: &str,
@@ -332,9 +332,9 @@ enum Exchange {
 }
 
 impl Exchange {
-    /// Returns the answer, and sends the request first if that was not done. An error if the budget
-    /// is used up, if the status is not a success, or if the answer's body was taken or the request
-    /// failed before.
+    /// Returns the answer. Sends the request first if that was not done; this is an error if the
+    /// budget is used up or the status is not a success. Always an error after such a failure, or
+    /// after the answer's body was taken ([`Shared::body`]).
     fn answer(&mut self, budget: &Budget) -> io::Result<&Response> {
         *self = match std::mem::replace(self, Self::Over) {
             Self::Pending(request, body) => {
@@ -371,7 +371,7 @@ impl Shared {
     }
 
     /// Returns the answer's headers, one `name:value` per line; sends the request first if that was
-    /// not done.
+    /// not done. An error after [`Self::body`].
     fn headers(&self) -> io::Result<Vec<u8>> {
         let mut exchange = self.lock();
         let mut lines = Vec::new();
@@ -384,7 +384,7 @@ impl Shared {
     }
 
     /// Takes the answer, whose body is to be read; sends the request first if that was not done. A
-    /// second call is an error.
+    /// second call is an error, and so are the headers afterwards.
     fn body(&self) -> io::Result<Response> {
         let mut exchange = self.lock();
         exchange.answer(&self.budget)?;
@@ -424,8 +424,9 @@ pub(crate) struct Headers {
 }
 
 impl Headers {
-    /// Returns the headers of the answer as bytes to read, from where the last read ended; sends
-    /// the request first if that was not done.
+    /// Returns the headers of the answer as bytes to read, from where the last read ended. The
+    /// first call sends the request if that was not done; it is an error if the answer's body was
+    /// read before.
     fn lines(&mut self) -> io::Result<&mut Cursor<Vec<u8>>> {
         let lines = match self.lines.take() {
             Some(lines) => lines,
@@ -460,8 +461,9 @@ pub(crate) struct Body {
 }
 
 impl Read for Body {
-    /// Reads a part of the answer's body and counts it against the budget. An error if the budget
-    /// is used up.
+    /// Reads a part of the answer's body and counts it against the budget; 0 bytes at the end. The
+    /// first call sends the request if that was not done. An error if the budget was used up
+    /// before.
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         let available = self.fill_buf()?;
         let count = available.len().min(buffer.len());
@@ -472,8 +474,8 @@ impl Read for Body {
 }
 
 impl BufRead for Body {
-    /// Returns the bytes of the answer's body that are available; sends the request first if that
-    /// was not done. An error if the budget is used up.
+    /// Returns the bytes of the answer's body that are available; none at the end. The first call
+    /// sends the request if that was not done. An error if the budget was used up before.
     fn fill_buf(&mut self) -> io::Result<&[u8]> {
         self.of.budget.check()?;
         let reader = match self.reader.take() {
@@ -483,7 +485,8 @@ impl BufRead for Body {
         self.reader.insert(reader).fill_buf()
     }
 
-    /// Marks bytes as read, and counts them against the budget.
+    /// Marks bytes as read, and counts them against the budget. Exceeding the budget is an error of
+    /// the next read only.
     fn consume(&mut self, count: usize) {
         if let Some(reader) = &mut self.reader {
             self.of.budget.spend(count);

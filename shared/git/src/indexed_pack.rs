@@ -18,7 +18,8 @@ const TRAILER_BYTES: usize = 16;
 
 impl NewPack {
     /// Reads the pack and its index from the cache directory and returns the object to upload:
-    /// pack, index and trailer. [`Repository::add_stored`] reads it.
+    /// pack, index and trailer. [`Repository::add_stored`] reads it. `project` is only for errors.
+    /// An error if one of the files is gone.
     ///
     /// # Errors
     /// [`GitPackError::Directory`] when one of the files cannot be read.

@@ -35,8 +35,8 @@ pub fn pack_of(key: &str) -> Option<PackName> {
 }
 
 /// Escapes a canonical project name to one path segment, also for a directory name: every byte
-/// except letters, digits, `-`, `_` and a `.` that is not the first becomes `%` and two hexadecimal
-/// digits.
+/// except ASCII letters, digits, `-`, `_` and a `.` that is not the first becomes `%` and two
+/// upper-case hexadecimal digits. Different names give different segments.
 pub fn escape(name: &str) -> String {
     let mut out = String::with_capacity(name.len() + 8);
     for (at, byte) in name.bytes().enumerate() {

@@ -31,9 +31,10 @@ impl LineMap {
         Self { hunks: diff.hunks().collect(), from_lines, to_lines }
     }
 
-    /// Returns the position in the other text of a line, counted from 1; `None` when that text is
-    /// empty. A removed line is nearest to the line that replaced it or to the one above, and a
-    /// line after the end to the last line.
+    /// Returns the position in the other text of a line, counted from 1: `Same` for a line that the
+    /// other text has, else `Nearest`. `None` when the other text is empty. A removed line is
+    /// nearest to the line that replaced it or to the one above, and a line after the end to the
+    /// last line.
     pub fn find(&self, line: u32) -> Option<LinePosition> {
         let at = line.saturating_sub(1);
         if self.to_lines == 0 {

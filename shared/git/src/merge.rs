@@ -55,14 +55,16 @@ pub struct MergedCommit {
 }
 
 impl Repository {
-    /// Merges a proposed commit into a branch's tip as a forge's merge button would: never by
-    /// fast-forward. A conflict, unrelated histories, and a commit that the branch already contains
-    /// are outcomes and no errors. New commits stay in memory until
-    /// [`Repository::pack_missing_objects`]. Equal arguments give equal commits.
+    /// Merges a proposed commit into a branch's tip as a forge's merge button would in
+    /// `merge.mode`: never by fast-forward. A conflict, unrelated histories, and a commit that the
+    /// branch already contains are outcomes and no errors. If a replay leaves no changes, the
+    /// outcome is `Merged` with the old tip. An error if a commit or object is not in the
+    /// repository, or if more than 1,000 commits are to be replayed. New commits stay in memory
+    /// until [`Repository::pack_missing_objects`]; equal arguments give equal commits.
     ///
-    /// The new commits stay in memory until [`Repository::pack_missing_objects`]. Their committer
-    /// is `Sluice <sluice@localhost>` and their time the newer committer time of the two commits,
-    /// in UTC, so the result depends on the two commits, the mode and the message alone.
+    /// The committer of new commits is `Sluice <sluice@localhost>` and their time the newer
+    /// committer time of the two commits, in UTC, so the result depends on the two commits, the
+    /// mode and the message alone.
     ///
     /// - [`MergeMode::Merge`], [`MergeMode::MergeResolve`]: one commit with two parents. Several
     ///   merge bases are merged first.
@@ -105,8 +107,8 @@ impl Repository {
     }
 
     /// Merges the two commits, by their merge bases, into one new commit with `parents`, the
-    /// merge's message, and `committer` as author too. The commit stays in memory. Conflicting
-    /// paths are an outcome and no error.
+    /// merge's message, and `committer` as author too. The caller has checked that the histories
+    /// are related. The commit stays in memory. Conflicting paths are an outcome and no error.
     fn merge_both(
         &self,
         merge: Merge<'_>,
@@ -169,9 +171,10 @@ impl Repository {
         self.git.tree_merge_options()
     }
 
-    /// Decides on the outcome of a merge of trees: the merged tree, which it writes to memory, or
-    /// the sorted conflicting paths. A file that one side adds to a directory that the other
-    /// renames is a conflict too.
+    /// Decides on the outcome of a merge of the given trees: the merged tree, which it writes to
+    /// memory, or the sorted conflicting paths. A file that one side adds to a directory that the
+    /// other renames is a conflict too. A file that one side adds to a new directory below such a
+    /// one is not; it stays where it was added.
     fn settle(
         &self,
         [base, ours, theirs]: [ObjectId; 3],

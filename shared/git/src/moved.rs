@@ -13,7 +13,8 @@ use std::collections::BTreeSet;
 
 impl Repository {
     /// Lists the paths of files that one side added to a directory of `base` that the other side
-    /// renamed. All arguments are trees.
+    /// renamed: it has no such directory, and moved at least one file of it elsewhere. All
+    /// arguments are trees.
     pub(crate) fn added_to_renamed(
         &self,
         base: ObjectId,
@@ -99,8 +100,8 @@ impl Repository {
         Ok(())
     }
 
-    /// Returns the differences between two trees. `rewrites` says how renames are detected; `None`:
-    /// a rename is a removal and an addition.
+    /// Returns the differences between two trees, of files and of directories. `rewrites` says how
+    /// renames are detected; `None`: a rename is a removal and an addition.
     fn changes(
         &self,
         old: ObjectId,

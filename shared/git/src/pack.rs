@@ -150,7 +150,7 @@ pub(crate) fn write_entry(
 }
 
 /// Encodes pack entries, as written by [`write_entry`], as a pack with header and checksum. The
-/// entries are not checked; none may occur twice.
+/// entries are not checked; none may occur twice. An error if there are more than a pack can hold.
 pub(crate) fn of_entries<'a>(
     entries: impl ExactSizeIterator<Item = &'a Vec<u8>>,
 ) -> std::io::Result<Vec<u8>> {
@@ -220,8 +220,8 @@ fn checksum(bytes: &[u8]) -> std::io::Result<Vec<u8>> {
         .ok_or_else(|| std::io::Error::other("the pack collides with a known attack on SHA-1"))
 }
 
-/// Appends type and unpacked size of an entry to `out`: four bits of the size next to the type,
-/// then seven bits per byte; the top bit marks that more bytes follow.
+/// Appends type and unpacked size of an entry to `out`: the lowest four bits of the size next to
+/// the type, then seven bits per byte; the top bit marks that more bytes follow.
 fn entry_header(kind: Kind, mut size: u64, out: &mut Vec<u8>) {
     let kind = match kind {
         Kind::Commit => 1u8,
@@ -279,7 +279,8 @@ pub(crate) fn keep_stream(
     }))
 }
 
-/// Lists the packs in `directory` that have an index, sorted by name. Other files are ignored.
+/// Lists the packs in `directory` that have an index, sorted by name. Other files are ignored. An
+/// error if the directory does not exist.
 pub(crate) fn list(project: &ProjectName, directory: &Path) -> Result<Vec<PackName>, GitPackError> {
     let failed = |source| GitPackError::Directory {
         project: project.clone(),

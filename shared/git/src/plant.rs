@@ -40,8 +40,9 @@ pub struct Planted {
 }
 
 /// Creates a commit without parents from files by path, with `/` as separator, and one pack with
-/// all of its objects, both in memory. Author and time are fixed, so equal arguments give an equal
-/// result. A path that git would refuse to check out is an error.
+/// all of its objects, both in memory; the caller stores the pack. Author and time are fixed, so
+/// equal arguments give an equal result. An error for a path that git would refuse to check out,
+/// that is nested too deep, or in which a directory is also a file.
 ///
 /// # Errors
 /// [`PlantError::Path`] for a path that git would refuse to check out, and [`PlantError::Pack`] for

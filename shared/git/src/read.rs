@@ -86,7 +86,7 @@ const DEPTH_MAX: usize = 256;
 
 impl Repository {
     /// Reads a commit: its tree, its parents, its committer time and its message. An annotated tag
-    /// is followed to its commit. An error if it is missing.
+    /// is followed to its commit. An error if it is missing or leads to no commit.
     pub fn commit(&self, commit: &Oid) -> Result<CommitFacts, GitReadError> {
         let found = self.find_commit(commit)?;
         let failed = |source: gix::Error| self.engine("read the commit", commit, source);
@@ -120,10 +120,11 @@ impl Repository {
         Ok(self.merge_base(&oid(&ancestor), of)? == Some(oid(&ancestor)))
     }
 
-    /// Returns the tips that are `commit` or descend from it. Commits dated more than 30 days
-    /// before it are not followed, so that the cost depends on what was committed since; a tip may
-    /// be missing if clocks were wrong by more. After `commits_max` commits, fails with
-    /// [`GitReadError::TooLarge`]. A tip that is not in the repository is an error.
+    /// Returns the tips that are `commit` or descend from it, as they are in `tips`. Commits dated
+    /// more than 30 days before it are not followed, so that the cost depends on what was committed
+    /// since; a tip may be missing if clocks were wrong by more. After `commits_max` commits, fails
+    /// with [`GitReadError::TooLarge`]. An error too if `commit` or a tip is not in the repository
+    /// or leads to no commit.
     pub fn containing(
         &self,
         commit: &Oid,
@@ -174,8 +175,9 @@ impl Repository {
         Ok(containing)
     }
 
-    /// Reads the file at `path` at a commit or tree; `None` when there is no regular file. Links
-    /// are not followed. Of `limits` only `file_bytes_max` applies; a larger file is an error.
+    /// Reads the file at `path` at a commit or tree; `None` when there is no regular file at
+    /// exactly that path. Links are not followed. Of `limits` only `file_bytes_max` applies; a
+    /// larger file is an error, and so is a commit that is not in the repository.
     pub fn read_file(
         &self,
         at: &Oid,
@@ -219,8 +221,9 @@ impl Repository {
     }
 
     /// Lists the files at a commit or tree whose path equals one of `prefixes` or is below one; all
-    /// files when `prefixes` is empty. Links and submodules are included. Sorted as git does. More
-    /// than `limits.files_max` are an error; the other limits do not apply.
+    /// files when `prefixes` is empty. Slashes at the end of a prefix are ignored, and an empty
+    /// prefix matches all files. Links and submodules are included. Sorted as git does. More than
+    /// `limits.files_max` are an error; the other limits do not apply.
     pub fn list_files(
         &self,
         at: &Oid,
@@ -261,8 +264,8 @@ impl Repository {
 
     /// Reads the regular files at a commit or tree for which `wanted` returns true, as path and
     /// content, sorted as git does. `wanted` also decides for each directory whether it is entered,
-    /// so that reading configuration is cheap in a large tree. Links and submodules are left out.
-    /// Exceeding any of the limits is an error.
+    /// so that reading configuration is cheap in a large tree: no file below another directory is
+    /// read. Links and submodules are left out. Exceeding any of the limits is an error.
     pub fn read_files(
         &self,
         at: &Oid,
@@ -293,8 +296,8 @@ impl Repository {
         Ok(files)
     }
 
-    /// Lists the paths that differ between two commits or trees, sorted; both paths of a renamed
-    /// file. More than `files_max` are an error.
+    /// Lists the paths of files and submodules that differ between two commits or trees, also by
+    /// mode only, sorted; both paths of a renamed file. More than `files_max` are an error.
     ///
     /// For the changes of a proposed change, pass the merge base of branch and change as `base`.
     pub fn changed_files(
@@ -343,7 +346,8 @@ impl Repository {
         self.find(object)?.peel_to_tree().map_err(|source| self.not_a("tree", object, source))
     }
 
-    /// Finds an object of any kind by its id. An error if it is missing, or if the id is none.
+    /// Finds an object of any kind by its id. An error if it is missing, or if the text is no
+    /// object id.
     fn find(&self, object: &Oid) -> Result<gix::Object<'_>, GitReadError> {
         let found = self
             .git
@@ -355,8 +359,8 @@ impl Repository {
         })
     }
 
-    /// Returns the error for an object of another type than `wanted`; another one if the object
-    /// leads to one that is missing.
+    /// Returns the error for an object that does not lead to one of the type `wanted`; an error of
+    /// the git library if it leads to an object that is missing.
     fn not_a(&self, wanted: &'static str, object: &Oid, source: gix::Error) -> GitReadError {
         if source.is_not_found() {
             // The object is present and its target is not: the list of packs is not closed.
@@ -393,8 +397,8 @@ impl Repository {
     }
 
     /// Walks one directory of a tree and those below that `visit` selects. `path` is that of the
-    /// directory, and is unchanged afterwards; `depth` counts the directories above. An error if
-    /// they nest deeper than `DEPTH_MAX`.
+    /// directory, and is unchanged after a success; `depth` counts the directories above. The first
+    /// error of `visit` ends the walk. An error if the directories nest deeper than `DEPTH_MAX`.
     fn walk_tree(
         &self,
         at: &Oid,
@@ -430,7 +434,7 @@ impl Repository {
         Ok(())
     }
 
-    /// Returns the error for a failure of the git library.
+    /// Returns the error for a failure of the git library while `doing` something to `object`.
     pub(crate) fn engine(
         &self,
         doing: &'static str,

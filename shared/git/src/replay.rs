@@ -18,8 +18,9 @@ impl Repository {
     /// Replays each commit of `merge.theirs` that `merge.ours` lacks on top of `ours`, oldest
     /// first, and stops at the first conflict, which is an outcome. Leaves out merge commits,
     /// unless only first parents are followed, and commits that become empty; commits that were
-    /// empty before stay. The caller has checked that the histories are related and that `ours`
-    /// does not contain `theirs`. New commits stay in memory.
+    /// empty before stay. If none is left, the outcome is `ours` without new commits. The caller
+    /// has checked that the histories are related and that `ours` does not contain `theirs`. New
+    /// commits stay in memory.
     pub(crate) fn replay(
         &self,
         merge: Merge<'_>,

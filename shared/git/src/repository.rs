@@ -32,6 +32,7 @@ pub struct Repository {
 }
 
 impl std::fmt::Debug for Repository {
+    /// Shows only the project and the directory.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Repository")
             .field("project", &self.project)
@@ -49,9 +50,9 @@ impl Repository {
         Ok(Self { project: project.clone(), git, dir: dir.to_owned(), indexes: BTreeMap::new() })
     }
 
-    /// Opens a separate repository in `dir` with packs from `pack_dir`, which are hard-linked or
-    /// copied. A missing pack is an error; one that `dir` has already is kept. Changes to it never
-    /// affect `pack_dir`.
+    /// Opens a separate repository in `dir`, which it creates if necessary, with packs from
+    /// `pack_dir`, which are hard-linked or copied. A pack that neither directory has is an error;
+    /// packs that `dir` has already are kept. Changes to the repository never affect `pack_dir`.
     pub fn of_packs(
         project: &ProjectName,
         dir: &Path,
@@ -102,7 +103,8 @@ impl Repository {
     }
 
     /// Adds a pack and its index, given as whole files, and checks both against their checksums and
-    /// each other. Returns the pack's name. Stores nothing when the cache has the pack.
+    /// each other. Returns the pack's name. Stores nothing when the cache has the pack; damaged
+    /// bytes are an error even then.
     pub fn add_pack(&mut self, pack: &[u8], index: &[u8]) -> Result<PackName, GitPackError> {
         let name = pack::verify(pack, index)
             .map_err(|reason| GitPackError::Damaged { project: self.project.clone(), reason })?;
@@ -132,10 +134,11 @@ impl Repository {
         self.pack_objects_beyond(tips, &held)
     }
 
-    /// Writes the objects that `tips` reach and none of the packs `base` contains as one
-    /// self-contained pack with its index, whatever other packs the cache has. Returns `None` when
-    /// `base` contains everything. The packs `base` must be in the cache and together complete;
-    /// then they are so with this pack. Equal arguments give an equal pack.
+    /// Writes the objects that `tips` reach and none of the packs `base` contains to the pack
+    /// directory, as one self-contained pack with its index, whatever other packs the cache has.
+    /// Returns `None` when `base` contains everything. The packs `base` must be in the cache and
+    /// together complete; then they are so with this pack. An annotated tag is not followed, so the
+    /// caller names the tagged commit among `tips` too. Equal arguments give an equal pack.
     pub fn pack_objects_beyond(
         &mut self,
         tips: &[Oid],
@@ -181,7 +184,8 @@ impl Repository {
 
     /// Collects the objects reachable from `tips` that `base` does not contain, by id, with kind
     /// and content. What is reached only through objects of `base`, annotated tags or submodules is
-    /// left out. Caches the indexes of `base`.
+    /// left out. An error if an object or the index of a pack is missing. Caches the indexes of
+    /// `base`.
     fn objects_beyond(
         &mut self,
         tips: &[Oid],
@@ -238,8 +242,8 @@ impl Repository {
         Ok(found)
     }
 
-    /// Reopens the packs of the directory, so that new ones are found, and keeps the objects in
-    /// memory. The store has room for a limited number of packs.
+    /// Reopens the packs of the directory, so that new ones are found, and keeps the objects that
+    /// are only in memory. The store has room for a limited number of packs.
     pub(crate) fn reload(&mut self) -> Result<(), GitPackError> {
         let memory = self.git.objects.take_object_memory().unwrap_or_default();
         self.git = open_git(&self.project, &self.dir)?;
@@ -257,7 +261,7 @@ impl Repository {
     }
 }
 
-/// Creates the files of a bare repository that are missing.
+/// Creates the directory of a bare repository, and those of its files that are missing.
 fn create(project: &ProjectName, dir: &Path) -> Result<(), GitPackError> {
     let failed = |path: &Path| {
         let (project, path) = (project.clone(), path.to_owned());

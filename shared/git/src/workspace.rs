@@ -86,8 +86,10 @@ pub enum CheckoutError {
 }
 
 /// Creates a repository with a checkout of the tested commit at `dest`, with its refs, tags and the
-/// packs, and a remote that leads nowhere. `dest` must be empty or missing. After an error, the
-/// caller removes what is there.
+/// packs, and a remote that leads nowhere. `HEAD` is on the branch, or detached for a full ref.
+/// `dest` must be empty or missing, and the packs must contain all that the commits and tags reach.
+/// An invalid name or id is an error before anything is created. After another error, except for a
+/// `dest` that is not empty, the caller removes what is there.
 ///
 /// Packs are hard-linked where the file system allows it and copied otherwise. Needs git 2.28 or
 /// newer on the machine.
@@ -121,8 +123,9 @@ fn is_whole_ref(name: &BranchName) -> bool {
 }
 
 /// Returns the input of `git update-ref` that creates all refs of a workspace: the branch, its
-/// remote branch at the base, the remote branches of other branches, and the tags. A full ref has
-/// no remote branch. An error if a name or id is invalid. Runs nothing.
+/// remote branch at the base, the remote branches of other branches, and the tags. A full ref as
+/// branch has no remote branch. Full refs among the other branches, and the branch itself, are left
+/// out. An error if a name or id is invalid. Runs nothing.
 fn refs(checkout: &Checkout<'_>) -> Result<String, CheckoutError> {
     let bad = |name: &str, what| CheckoutError::BadName {
         dest: checkout.dest.to_owned(),

@@ -3,8 +3,8 @@
 use base64::{Engine, engine::general_purpose::STANDARD};
 use zeroize::Zeroizing;
 
-/// Encodes bytes as a PEM block with base64 lines of `columns` characters, between the marker lines
-/// of `label`. The text is wiped when dropped.
+/// Encodes bytes as a PEM block with base64 lines of `columns` characters (above 0), between the
+/// marker lines of `label`. The text is wiped when dropped.
 pub(crate) fn write(label: &str, bytes: &[u8], columns: usize) -> Zeroizing<String> {
     let encoded = Zeroizing::new(STANDARD.encode(bytes));
     // Allocated at its exact size, because growing would leave copies in memory.

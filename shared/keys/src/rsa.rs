@@ -33,7 +33,7 @@ impl ProjectKey {
     }
 
     /// Parses a private key in PEM: PKCS#8, or PKCS#1 as in Zuul. An error for any other text, and
-    /// for a key of less than 2048 bits.
+    /// for a key of less than 2048 or more than 8192 bits.
     pub fn from_pem(text: &Secret) -> Result<Self, RsaError> {
         let text = text.expose_text().ok_or(RsaError::Key { problem: "it is not text" })?;
         let (label, der) = pem::read(text).ok_or(RsaError::Key { problem: "it is not PEM" })?;
@@ -62,7 +62,8 @@ impl ProjectKey {
     }
 
     /// Decrypts all chunks of a ciphertext of this project and returns their concatenation.
-    /// [`RsaError::Decrypt`] for a ciphertext of another project (Z5.3).
+    /// [`RsaError::Decrypt`] for a ciphertext of another project (Z5.3), and for one that is
+    /// damaged.
     pub fn decrypt(&self, ciphertext: &Ciphertext) -> Result<Secret, RsaError> {
         let key = OaepPrivateDecryptingKey::new(self.private.clone())
             .map_err(|_| RsaError::Key { problem: "it cannot be used for OAEP" })?;
@@ -87,7 +88,7 @@ pub struct ProjectPublicKey {
 
 impl ProjectPublicKey {
     /// Parses a public key in PEM (SPKI, `BEGIN PUBLIC KEY`). An error for any other text, and for
-    /// a key of less than 2048 bits.
+    /// a key of less than 2048 or more than 8192 bits.
     pub fn from_pem(text: &str) -> Result<Self, RsaError> {
         let (_, der) = pem::read(text)
             .filter(|(label, _)| label == "PUBLIC KEY")

@@ -191,7 +191,8 @@ impl ChangeKey {
     }
 
     /// Returns a text that is unique within the project. For a change: its number. For a ref: its
-    /// full name, its move as `old..new` if it moved, and the images of an image event.
+    /// full name, its move as `old..new` if one of the two commits is known (a missing one is
+    /// empty), and the images of an image event.
     pub fn local_id(&self) -> String {
         let RefMove { git_ref, oldrev, newrev, images } = match &self.id {
             ChangeId::Number(number) => return number.to_string(),

@@ -19,8 +19,9 @@ pub enum HostName {
 
 impl HostName {
     /// Parses a `Host` value, with or without a port. `localhost`, an IPv4 address and an IPv6
-    /// address in brackets are [`Self::Machine`]. A port that is not a number and an invalid
-    /// address in brackets are [`Self::Invalid`]. Any other text is a name, which is not checked.
+    /// address in brackets are [`Self::Machine`]; case and one final dot do not matter. A port that
+    /// is not a number and an invalid address in brackets are [`Self::Invalid`]. Any other text is
+    /// a name, also an empty one, which is normalized and not checked.
     pub fn parse(host: &str) -> Self {
         let (host, port) = match host.rsplit_once(':') {
             // Colons within brackets belong to an IPv6 address.

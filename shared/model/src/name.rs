@@ -83,8 +83,9 @@ impl ProjectName {
     }
 
     /// Returns the name under which playbooks use a role at the project's root: the last part of
-    /// the path without leading `ansible` and then `role`, each with its separators (`nginx` for
-    /// `org/ansible-role-nginx`). If nothing is left, returns the whole last part.
+    /// the path without leading repetitions of `ansible` and then of `role`, each with the
+    /// separators after it, if any (`nginx` for `org/ansible-role-nginx`). If nothing is left,
+    /// returns the whole last part.
     pub fn role_name(&self) -> &str {
         let name = self.short_name();
         match strip_prefixes(strip_prefixes(name, "ansible"), "role") {

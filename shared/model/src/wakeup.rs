@@ -218,10 +218,10 @@ impl Wakeup {
         }
     }
 
-    /// Returns the SQS message group: the name of the cell or group of cells that is reconciled. A
-    /// name that SQS does not accept, since it is not 1 to 128 printable ASCII characters, is
-    /// replaced by its digest. `None` for merges and wakes. On standard queues the group only
-    /// serves fairness between tenants.
+    /// Returns the SQS message group: the name of the cell or group of cells that is reconciled,
+    /// for a build its tenant. A name that SQS does not accept, since it is not 1 to 128 visible
+    /// ASCII characters (no spaces), is replaced by its digest. `None` for merges and wakes. On
+    /// standard queues the group only serves fairness between tenants.
     pub fn group(&self) -> Option<String> {
         let group = self.cell()?;
         let is_valid = (1..=GROUP_CHARS_MAX).contains(&group.len())
@@ -229,8 +229,9 @@ impl Wakeup {
         Some(if is_valid { group } else { digest(&["group", &group]) })
     }
 
-    /// Returns the name of the cell or group of cells that is reconciled; `None` for merges and
-    /// wakes, whose order does not matter.
+    /// Returns the name of the cell or group of cells that is reconciled: for a delivery its
+    /// project, for a report its group, for a build its tenant. `None` for merges and wakes, whose
+    /// order does not matter.
     fn cell(&self) -> Option<String> {
         match self {
             Self::Delivery { project, .. } => Some(project.to_string()),

@@ -18,7 +18,9 @@ use async_trait::async_trait;
 /// A notification channel: a mail server, a broker, or a test.
 #[async_trait]
 pub trait Notify: Send + Sync {
-    /// Sends one message and returns when the other side has accepted it.
+    /// Sends one message and returns when the other side has accepted it. [`NotifyError::Refused`]
+    /// if it can never be sent, as with a message of the other kind; with [`NotifyError::Unknown`],
+    /// it may have been sent, and the caller tries again.
     async fn notify(&self, message: &Notification) -> Result<(), NotifyError>;
 }
 

@@ -48,8 +48,10 @@ trait Wire: AsyncRead + AsyncWrite + Unpin + Send {}
 impl<T: AsyncRead + AsyncWrite + Unpin + Send> Wire for T {}
 
 impl Mqtt {
-    /// Creates a channel to a broker; connects only for each message. An error if TLS cannot be set
-    /// up, or if there is a login and its password would leave this machine without encryption.
+    /// Creates a channel to a broker, with `login` as user and password; connects only for each
+    /// message. An error if TLS cannot be set up, or if there is a login and its password would
+    /// leave this machine without encryption. Neither that the address is a broker's nor that the
+    /// password is text is checked.
     ///
     /// # Errors
     ///
@@ -88,7 +90,8 @@ impl Mqtt {
 
     /// Connects, publishes one message, waits until the broker has accepted it as its quality of
     /// service requires, and disconnects. With quality 0 it counts as accepted when it was sent
-    /// completely; a quality above 2 counts as 2. A refused login is a failure to retry.
+    /// completely; a quality above 2 counts as 2. A refused login is a failure to retry. A password
+    /// that is no text is sent as an empty one.
     async fn pass_on(&self, publication: &Publication) -> Result<(), Failure> {
         let mut talk = Talk { wire: self.connect().await?, read: BytesMut::new() };
         let mut connect = Connect::new(client_id(&publication.id));

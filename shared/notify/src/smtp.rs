@@ -23,9 +23,10 @@ pub struct Smtp {
 }
 
 impl Smtp {
-    /// Creates a channel to a mail server; connects only for each mail. Another machine must offer
-    /// encryption, which this machine need not. An error if TLS cannot be set up, if only one of
-    /// user and password is given, or if the password is no text.
+    /// Creates a channel to a mail server; connects only for each mail. The server must offer
+    /// encryption, unless it is on this machine and the address is `smtp`: then none is used. An
+    /// error if TLS cannot be set up, if only one of user and password is given, or if the password
+    /// is no text.
     ///
     /// # Errors
     ///
@@ -70,7 +71,7 @@ impl Smtp {
 
     /// Builds the mail with its headers, as plain text; the connection's sender and recipients
     /// count where the mail has none. Control characters in the subject become spaces. An error for
-    /// a missing or invalid address.
+    /// a missing or invalid sender or recipient.
     fn letter(&self, mail: &Mail) -> Result<Letter, String> {
         let from = mail.from.as_ref().or(self.address.from.as_ref());
         let from =

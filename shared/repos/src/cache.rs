@@ -57,7 +57,8 @@ pub(crate) async fn load_list(
 
 /// Appends packs and tips to the stored list, each once, also when other functions append at the
 /// same time, and returns the list. A tip that is listed already becomes the newest. The oldest
-/// tips beyond `TIPS_MAX` are dropped. An error after `APPEND_TRIES` concurrent writes.
+/// tips beyond `TIPS_MAX` are dropped. Stores nothing if that changes nothing. An error after
+/// `APPEND_TRIES` concurrent writes.
 pub(crate) async fn append(
     ports: &Ports,
     project: &ProjectName,

@@ -126,7 +126,8 @@ impl GitRepos {
 #[async_trait]
 impl Repos for GitRepos {
     /// Lists all branches of a project on its forge with their tips, by name, and the default
-    /// branch, if the forge reports one. Fetches no objects.
+    /// branch, if the forge reports one. Fetches no objects. [`ReposError::Gone`] if there is no
+    /// such repository.
     async fn branches(&self, at: &ProjectAt) -> Result<Branches, ReposError> {
         let from = self.remote(at)?;
         self.cache(&at.project)
@@ -161,7 +162,7 @@ impl Repos for GitRepos {
 
     /// Fetches a branch from its forge and returns its state: base and result are its tip. Objects
     /// that no listed pack has are uploaded and listed first. [`ReposError::Gone`] if there is no
-    /// such branch.
+    /// such repository or branch.
     async fn branch_tip(
         &self,
         at: &ProjectAt,
@@ -176,7 +177,8 @@ impl Repos for GitRepos {
 
     /// Fetches the commit of a tag, given by its short name, and returns it as the state of the
     /// full ref: base and result are the commit. Objects that no listed pack has are uploaded and
-    /// listed first. [`ReposError::Gone`] if there is no such tag, or if it leads to no commit.
+    /// listed first. [`ReposError::Gone`] if there is no such repository or tag, or if the tag
+    /// leads to no commit.
     async fn tag_state(&self, at: &ProjectAt, tag: &str) -> Result<BranchState, ReposError> {
         let (cache, from) = (self.cache(&at.project), self.remote(at)?);
         let name = format!("{TAGS}{tag}");
@@ -210,10 +212,12 @@ impl Repos for GitRepos {
         Ok(BranchState::untouched(branch, tip, packs))
     }
 
-    /// Fetches a commit and returns it as the state of `branch`, which is not looked up and may be
-    /// the full ref of a tag: base and result are the commit. Also returns the sorted paths that
-    /// differ from `since`; `None` without `since`, if it is gone or cannot be read, or if too many
-    /// differ. Objects that no listed pack has are uploaded and listed first.
+    /// Fetches a commit, unless it is cached, and returns it as the state of `branch`, which is not
+    /// looked up and may be the full ref of a tag: base and result are the commit. Also returns the
+    /// sorted paths that differ from `since`; `None` without `since`, if that is gone or cannot be
+    /// read, or if too many differ. An unreachable forge is an error, also for `since`;
+    /// [`ReposError::Gone`] without the commit. Objects that no listed pack has are uploaded and
+    /// listed first.
     async fn commit_state(
         &self,
         at: &ProjectAt,
@@ -280,10 +284,12 @@ impl Repos for GitRepos {
     }
 
     /// Merges a change onto `ask.onto`, or onto the branch's tip on the forge, and uploads a pack
-    /// with the new objects and the proposed commit. A conflict is a result and no error. The
-    /// returned state names all packs that it needs; the new one is not listed for the repository.
-    /// If the branch can be fast-forwarded later, also stores what the result adds to the commit
-    /// below it. Writes nothing to the forge.
+    /// with the new objects and the proposed commit. A conflict is a result and no error, and so
+    /// are unrelated histories and too many commits to replay; a change that the branch contains
+    /// already is `Merged`, with the branch unchanged. The returned state names all packs that it
+    /// needs; the new one is not listed for the repository. If the connection lands by fast-forward
+    /// and the merge mode keeps the proposed commit, also stores what the result adds to the commit
+    /// below it, unless that is nothing or too much. Writes nothing to the forge.
     async fn merge(&self, ask: &BranchMerge) -> Result<BranchMergeResult, ReposError> {
         let at =
             ProjectAt { connection: ask.connection.clone(), project: ask.branch.project.clone() };
@@ -339,8 +345,9 @@ impl Repos for GitRepos {
 
     /// Reads the configuration files at a commit, as path and content, sorted as git does: those at
     /// the usual places, those that `extra` selects (a directory with a final `/`, or a file), and
-    /// ignore files. With `state`, the commit must be in its packs; without, it is fetched from the
-    /// forge. Too many or too large files are [`ReposError::Unreadable`].
+    /// ignore files, which are not applied here. With `state`, the commit must be in its packs;
+    /// without, it is fetched from the forge. Too many or too large files are
+    /// [`ReposError::Unreadable`].
     async fn configuration_files(
         &self,
         at: &ProjectAt,

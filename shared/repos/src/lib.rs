@@ -104,20 +104,23 @@ pub type CommitFiles = Vec<(String, Vec<u8>)>;
 /// The repository operations of functions.
 #[async_trait]
 pub trait Repos: Send + Sync {
-    /// Returns all branches and the default branch.
+    /// Returns all branches of a project on its forge with their tips, by name, and the default
+    /// branch, if the forge reports one.
     async fn branches(&self, project: &ProjectAt) -> Result<Branches, ReposError>;
-    /// Returns a branch as it is on the forge: base and result are its tip.
+    /// Returns a branch as it is on the forge: base and result are its tip. [`ReposError::Gone`] if
+    /// there is none.
     async fn branch_tip(
         &self,
         project: &ProjectAt,
         branch: &BranchName,
     ) -> Result<BranchState, ReposError>;
     /// Returns the commit of a tag, given by its short name, as the state of its full ref: base and
-    /// result are the commit.
+    /// result are the commit. [`ReposError::Gone`] if there is no such tag, or if it leads to no
+    /// commit.
     async fn tag_state(&self, project: &ProjectAt, tag: &str) -> Result<BranchState, ReposError>;
-    /// Returns a commit as the state of a branch, or of a tag given by its full ref: base and
-    /// result are the commit. Also returns the sorted paths that differ from `since`; `None`
-    /// without `since`, or when too many differ.
+    /// Returns a commit as the state of `branch`, which is not looked up and may be the full ref of
+    /// a tag: base and result are the commit. Also returns the sorted paths that differ from
+    /// `since`; `None` without `since`, if that is gone, or when too many differ.
     async fn commit_state(
         &self,
         project: &ProjectAt,
@@ -125,17 +128,21 @@ pub trait Repos: Send + Sync {
         commit: &Oid,
         since: Option<&Oid>,
     ) -> Result<(BranchState, Option<Vec<String>>), ReposError>;
-    /// Returns the names of the branches on the forge that contain a commit.
+    /// Returns the names of the branches on the forge that contain a commit. [`ReposError::Gone`]
+    /// without the commit.
     async fn branches_containing(
         &self,
         project: &ProjectAt,
         commit: &Oid,
     ) -> Result<Vec<BranchName>, ReposError>;
-    /// Merges a change into a branch.
+    /// Merges a change onto `ask.onto`, or onto the branch's tip on the forge, and returns the new
+    /// state. Writes nothing to the forge. A change that cannot be merged is a result and no error;
+    /// one that the branch contains already is merged, with the branch unchanged.
     async fn merge(&self, ask: &BranchMerge) -> Result<BranchMergeResult, ReposError>;
-    /// Returns the configuration files at a commit: `zuul.yaml`, `.zuul.yaml`, and the files below
-    /// `zuul.d/`, `.zuul.d/` and `extra`. `state` names the packs that contain the commit; `None`
-    /// when it is on the forge.
+    /// Returns the configuration files at a commit, as path and content: `zuul.yaml`, `.zuul.yaml`,
+    /// the `.yaml` files below `zuul.d/` and `.zuul.d/`, those that `extra` selects (a directory
+    /// with a final `/`, or a file), and ignore files, which are not applied here. `state` names
+    /// the packs that contain the commit; `None` when it is on the forge.
     async fn configuration_files(
         &self,
         project: &ProjectAt,
@@ -143,8 +150,9 @@ pub trait Repos: Send + Sync {
         state: Option<&BranchState>,
         extra: &[String],
     ) -> Result<CommitFiles, ReposError>;
-    /// Returns those of `paths` that are files at a commit, in the given order. A link counts as a
-    /// file. `state` names the packs that contain the commit; `None` when it is on the forge.
+    /// Returns those of `paths` that are files at a commit, in the given order. A link on the path
+    /// counts as a file. `state` names the packs that contain the commit; `None` when it is on the
+    /// forge.
     async fn existing_files(
         &self,
         project: &ProjectAt,

@@ -122,7 +122,8 @@ impl ProjectCache {
     }
 
     /// Downloads the packs, given by their keys, that are missing in the cache, and adds them to
-    /// it. A pack that does not exist or is damaged is an error.
+    /// it. A pack that does not exist or is damaged, and a key of something else, is an error;
+    /// packs added before it stay.
     pub(crate) async fn ensure_packs(
         &self,
         ports: &Ports,
@@ -158,8 +159,8 @@ impl ProjectCache {
         self.with(move |repository| Ok(repository.has(&commit))).await
     }
 
-    /// Fetches a commit from the forge unless the cache has it. [`ReposError::Gone`] if the forge
-    /// does not have it either.
+    /// Fetches a commit, with its history, from the forge unless the cache has it.
+    /// [`ReposError::Gone`] if the forge does not have it either.
     pub(crate) async fn ensure_commit(
         &self,
         ports: &Ports,
@@ -172,10 +173,10 @@ impl ProjectCache {
         self.fetch(ports, from, vec![Want::Commit(commit.clone())]).await.map(|_| ())
     }
 
-    /// Downloads the listed packs, fetches the wanted objects that are still missing, and returns
-    /// all wanted refs. Fetched packs stay in this cache; when they have many objects, they are
-    /// uploaded and listed for all functions. Only one fetch of a project runs at a time. A missing
-    /// ref or commit is [`ReposError::Gone`].
+    /// Downloads the listed packs that are missing here, fetches the wanted objects that are still
+    /// missing, and returns all wanted refs. Fetched packs stay in this cache; when these and
+    /// earlier unlisted ones have many objects, they are uploaded and listed for all functions.
+    /// Only one fetch of a project runs at a time. A missing ref or commit is [`ReposError::Gone`].
     pub(crate) async fn fetch(
         &self,
         ports: &Ports,
@@ -255,8 +256,8 @@ impl ProjectCache {
     }
 
     /// Packs the objects that tips reach and no listed pack contains, and uploads and lists the
-    /// pack with the tips. Does nothing if there are no such objects. The tips must be in the
-    /// cache.
+    /// pack with the tips. Lists nothing, not even the tips, if there are no such objects.
+    /// Downloads missing listed packs first. The tips must be in the cache.
     async fn list_tips(&self, ports: &Ports, tips: Vec<Oid>) -> Result<(), ReposError> {
         let list = self.list(ports).await?;
         self.ensure_packs(ports, &list.packs).await?;

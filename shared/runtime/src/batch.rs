@@ -63,9 +63,10 @@ pub enum Reception {
 /// A function that reconciles cells.
 #[async_trait]
 pub trait Reconciler: Send + Sync {
-    /// Reconciles the cell that `wakeup` names; safe to run twice. A function whose messages guard
-    /// the outbox ([`crate::cell::OutboxGuard::Message`]) sends the outbox again on
-    /// [`Reception::Redelivery`].
+    /// Reconciles the cell that `wakeup` names; an implementation must be safe to run twice. After
+    /// an error the message is delivered again, except that an undecidable cell is halted, or left
+    /// to the sweep, after several receipts. A function whose messages guard the outbox
+    /// ([`crate::cell::OutboxGuard::Message`]) sends the outbox again on [`Reception::Redelivery`].
     async fn reconcile(&self, wakeup: &Wakeup, reception: Reception) -> Result<(), ReconcileError>;
     /// Reconciles the cell of a message that is received for the first time: calls
     /// [`Self::reconcile`] with [`Reception::First`].
@@ -77,15 +78,15 @@ pub trait Reconciler: Send + Sync {
     async fn reconcile_again(&self, wakeup: &Wakeup) -> Result<(), ReconcileError> {
         self.reconcile(wakeup, Reception::Redelivery).await
     }
-    /// Returns the ports, for quarantine and back-off.
+    /// Returns the ports of the function; [`handle`] uses them for quarantine, halts and back-off.
     fn ports(&self) -> &Ports;
 }
 
 /// Processes a batch and returns the ids of the messages that must be delivered again; the queue
 /// removes the others. Groups run concurrently; within a group, all messages after a failed one
-/// fail too. On a standard queue each message is a group of its own. Failed messages are hidden for
-/// a time that grows with their receipts. Unreadable messages are moved to quarantine and count as
-/// processed.
+/// fail too, without being processed. On a standard queue each message is a group of its own.
+/// Failed messages are hidden for a time that grows with their receipts, or for the pause that a
+/// service asked for. Unreadable messages are moved to quarantine and count as processed.
 ///
 /// A repeated wakeup of a group is reconciled once, as is one that an earlier wakeup covers.
 pub async fn handle(

@@ -59,9 +59,10 @@ pub async fn commit(ports: &Ports, plan: CellCommit) -> Result<CommitOutcome, Po
 
 /// Commits a decision and then sends its whole outbox; sends nothing if the commit is stale.
 /// Wakeups that `plan.head` still has in its outbox are stored and sent again: the caller removes
-/// those that were sent, and on a redelivery sends them before. The stored outbox is not cleared:
-/// if sending fails, the current message is delivered again and has it sent. The returned head has
-/// an empty outbox, so that a later commit does not store sent wakeups again.
+/// those that were sent, and on a redelivery sends them before. The stored outbox is not cleared.
+/// If sending fails, the commit stays and the caller returns the error, so that the current message
+/// is delivered again and has the outbox sent. The returned head has an empty outbox, so that a
+/// later commit does not store sent wakeups again.
 ///
 /// # Errors
 /// As [`commit_guarded`] and [`send`]. The message is then delivered again, and its next
@@ -134,8 +135,9 @@ pub async fn commit_guarded(
     }
 }
 
-/// Sends wakeups to their queues. A wakeup with a delay is sent with at most 900 seconds. Writes no
-/// record: the stored outbox stays until [`clear_outbox`] or the next commit removes it.
+/// Sends wakeups to their queues, in their order within each queue. After an error, some may have
+/// been sent. A wakeup with a delay is sent with at most 900 seconds. Writes no record: the stored
+/// outbox stays until [`clear_outbox`] or the next commit removes it.
 ///
 /// # Errors
 /// When any message may not have been sent.
@@ -160,8 +162,9 @@ pub async fn send(ports: &Ports, wakeups: &[Wakeup]) -> Result<(), PortError> {
     Ok(())
 }
 
-/// Sends the head's outbox and then clears it, in the table and in `head`. Does nothing when the
-/// outbox is empty.
+/// Sends the head's outbox and then clears it, in the table and in `head`, which must be as it was
+/// stored. Does nothing when the outbox is empty. Clears neither if another commit came in between,
+/// which is no error.
 ///
 /// Clearing keeps the revision of the head. It is harmless when a concurrent commit makes it fail,
 /// because that commit has read the outbox too.
@@ -194,9 +197,9 @@ pub async fn clear_outbox(ports: &Ports, head: &mut Record) -> Result<(), PortEr
     Ok(())
 }
 
-/// Commits a decision, sends its outbox and clears it, in the table and in the returned head. If
-/// the commit is stale, sends nothing. After an error in sending, the commit stays, and the sweep
-/// has its outbox sent.
+/// Commits a decision, sends its outbox and clears it, in the table and in the returned head;
+/// clears neither if another commit came in between. If the commit is stale, sends nothing. After
+/// an error in sending, the commit stays, and the sweep has its outbox sent.
 ///
 /// # Errors
 /// As [`commit`] and [`deliver`].

@@ -31,16 +31,18 @@ impl PortError {
 /// The table.
 #[async_trait]
 pub trait Records: Send + Sync {
-    /// Returns the records under `keys`, in their order, read consistently.
+    /// Returns the records under `keys`, in their order, each read consistently; `None` for a
+    /// missing one. Several records are not one snapshot.
     async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, PortError>;
-    /// Returns records of one partition in key order, read consistently; fewer than the limit means
-    /// there are no more.
+    /// Returns the records of one partition that match `query`, in key order, read consistently, at
+    /// most its limit; fewer than the limit means there are no more.
     async fn query(&self, query: &Query) -> Result<Vec<Record>, PortError>;
-    /// Returns keys of records that are due for reconciliation, oldest first, from one shard of the
-    /// index `due`.
-    /// It may lag behind the table.
+    /// Returns the keys of records that are due for reconciliation at `until` or before, oldest
+    /// first, at most `limit`, from one shard of the index `due`. The index may lag behind the
+    /// table.
     async fn due(&self, shard: u32, until: Timestamp, limit: usize) -> Result<Vec<Key>, PortError>;
-    /// Returns keys from one partition of the index `find`, newest (highest) first. It may lag
+    /// Returns keys from one partition of the index `find`, newest (highest) first, at most
+    /// `limit`; only below the sort key `before` of the index if that is given. The index may lag
     /// behind the table.
     async fn find(
         &self,
@@ -48,7 +50,9 @@ pub trait Records: Send + Sync {
         before: Option<&str>,
         limit: usize,
     ) -> Result<Vec<Key>, PortError>;
-    /// Writes all records or none. `write_id` makes a repeated call harmless.
+    /// Writes all records or none; a failed condition is an outcome and no error. `write_id`
+    /// identifies this write: a repetition of a transaction with the same id changes nothing more.
+    /// After an error that is not throttled, the records may have been written.
     async fn commit(
         &self,
         writes: Vec<Write>,
@@ -62,17 +66,19 @@ pub const DUE_SHARDS: u32 = 4;
 /// Object storage.
 #[async_trait]
 pub trait Objects: Send + Sync {
-    /// Returns the object, or `None` when there is none.
+    /// Returns the object with its whole content; `None` when there is none.
     async fn get(&self, key: &str) -> Result<Option<Object>, PortError>;
-    /// Returns at most `most` bytes of an object from byte `first` on, none beyond its end; `None`
-    /// when there is no object.
+    /// Returns at most `most` bytes (at least 1) of an object from byte `first` on, none beyond its
+    /// end, with the length of the whole object. `None` when there is no object.
     async fn get_part(
         &self,
         key: &str,
         first: u64,
         most: usize,
     ) -> Result<Option<ObjectPart>, PortError>;
-    /// Stores an object. `content_type` is sent to browsers that read it.
+    /// Stores an object if the condition of `mode` holds, in place of an earlier one. A condition
+    /// that does not hold is an outcome and no error; nothing is stored then. `content_type` is
+    /// sent to browsers that read the object.
     async fn put(
         &self,
         key: &str,
@@ -80,7 +86,8 @@ pub trait Objects: Send + Sync {
         mode: PutMode,
         content_type: &str,
     ) -> Result<PutOutcome, PortError>;
-    /// Returns keys that begin with `prefix`, in order, after `after`.
+    /// Returns the keys that begin with `prefix`, in order, at most `limit`; only those after the
+    /// key `after` if that is given. Fewer than the limit means there are no more.
     async fn list(
         &self,
         prefix: &str,
@@ -120,9 +127,11 @@ pub struct Incoming {
 /// The message queues.
 #[async_trait]
 pub trait Queues: Send + Sync {
-    /// Sends messages. After an error, any of them may not have been sent.
+    /// Sends messages in their order. After an error, any of them may have been sent or not.
     async fn send(&self, queue: MessageQueue, messages: Vec<Outgoing>) -> Result<(), PortError>;
-    /// Receives up to `max` (≤ 10) messages, waiting up to `wait_seconds` (≤ 20) for the first.
+    /// Receives up to `max` (≤ 10) messages, waiting up to `wait_seconds` (≤ 20) for the first;
+    /// none after that is no error. They are hidden from other receivers for `visibility_seconds`
+    /// and come again unless they are acknowledged.
     async fn receive(
         &self,
         queue: MessageQueue,
@@ -130,16 +139,17 @@ pub trait Queues: Send + Sync {
         wait_seconds: u32,
         visibility_seconds: u32,
     ) -> Result<Vec<Incoming>, PortError>;
-    /// Removes a received message for good.
+    /// Removes a received message for good, by the receipt of this delivery.
     async fn acknowledge(&self, queue: MessageQueue, receipt: &str) -> Result<(), PortError>;
-    /// Removes received messages of one queue for good, ten in a call. After an error, any of them
-    /// may be delivered again.
+    /// Removes received messages of one queue for good, by their receipts, ten in a call. After an
+    /// error, any of them may be delivered again.
     async fn acknowledge_all(
         &self,
         queue: MessageQueue,
         receipts: &[String],
     ) -> Result<(), PortError>;
-    /// Makes a received message visible again after `seconds` from now.
+    /// Makes a received message visible again `seconds` from now, instead of at the end of its
+    /// time.
     async fn postpone(
         &self,
         queue: MessageQueue,
@@ -165,7 +175,7 @@ pub trait Entropy: Send + Sync {
 pub trait Seal: Send + Sync {
     /// Encrypts `plain`. The same `context` is required to open it.
     async fn seal(&self, context: &str, plain: &[u8]) -> Result<Vec<u8>, PortError>;
-    /// Decrypts the output of [`Self::seal`] for the same context.
+    /// Decrypts the output of [`Self::seal`]. An error if it was sealed under another `context`.
     async fn open(&self, context: &str, sealed: &[u8]) -> Result<Vec<u8>, PortError>;
 }
 

@@ -27,10 +27,10 @@ const CONFLICT_PAUSES_MILLISECONDS: [u64; 2] = [30, 120];
 const BUSY: [&str; 3] = ["ThrottlingError", "TransactionConflict", "ProvisionedThroughputExceeded"];
 
 impl DynamoRecords {
-    /// Writes all records or none. After a conflict with a concurrent writer, and when throttled,
-    /// tries again, three times in all; nothing was written then, and a caller that gives up would
-    /// delay its whole message group. A failed condition is an outcome and no error. A commit that
-    /// DynamoDB would refuse for its size is an error at once.
+    /// Writes all records or none; does nothing without writes. A failed condition is an outcome
+    /// and no error. After a conflict with a concurrent writer, and when throttled, tries again,
+    /// three times in all: nothing was written then, and a caller that gives up would delay its
+    /// whole message group. A commit that [`check_limits`] refuses is an error at once.
     pub(super) async fn write(
         &self,
         writes: Vec<Write>,
@@ -72,8 +72,8 @@ impl DynamoRecords {
     }
 
     /// Stores one record on a condition, in place of the stored one. If the condition fails because
-    /// an earlier attempt of this write succeeded, as the write id shows, the record counts as
-    /// written.
+    /// an earlier attempt of this write succeeded, the record counts as written; that is recognised
+    /// only if `write_id` is not empty and is that of `record`.
     async fn put(
         &self,
         record: Record,
@@ -111,7 +111,8 @@ impl DynamoRecords {
     }
 
     /// Deletes one record on a condition. Without a record it counts as written, if the condition
-    /// allows that. A failed condition is an outcome and no error.
+    /// allows that. A failed condition is an outcome and no error. If the condition requires the
+    /// record, a repetition after a success is a failed condition.
     async fn delete(&self, key: Key, expect: &Expect) -> Result<TransactionOutcome, PortError> {
         let condition = Condition::of(expect);
         let delete = self
@@ -135,9 +136,9 @@ impl DynamoRecords {
         }
     }
 
-    /// Writes several records in one transaction. A repetition with the same `write_id` within
-    /// minutes changes nothing more, unless that is empty. Failed conditions are an outcome that
-    /// names their records.
+    /// Writes several records in one transaction; does nothing without writes. A repetition with
+    /// the same writes and `write_id` within minutes changes nothing more and counts as written,
+    /// unless the id is empty. Failed conditions are an outcome that names their records.
     async fn transact(
         &self,
         writes: Vec<Write>,
@@ -256,7 +257,8 @@ impl Condition {
 
 /// Returns the outcome of a failed transaction: the records whose conditions failed, if there are
 /// any. Otherwise an error, throttled only if a retry may succeed for all of its reasons. `keys`
-/// are those of the writes, in their order.
+/// are those of the writes, in their order. A failure that is no cancellation becomes the error
+/// that [`failed`] returns.
 fn cancelled<R: std::fmt::Debug>(
     attempt: String,
     keys: Vec<Key>,

@@ -171,7 +171,7 @@ impl DynamoRecords {
 impl Records for DynamoRecords {
     /// Returns the records under `keys`, in their order, each read consistently; `None` for a
     /// missing one. Any number of keys is allowed, also repeated ones. Several records are not one
-    /// snapshot.
+    /// snapshot. A record that cannot be decoded is an error.
     async fn get(&self, keys: &[Key]) -> Result<Vec<Option<Record>>, PortError> {
         if let [key] = keys {
             return Ok(vec![self.get_one(key).await?]);
@@ -186,8 +186,8 @@ impl Records for DynamoRecords {
     }
 
     /// Returns the records that match `query`, in key order, read consistently, at most its limit;
-    /// fewer only if there are no more. There need be no record at the key `after`. A record that
-    /// cannot be decoded is an error.
+    /// fewer only if there are no more. The records after the key `after` are returned; no record
+    /// need be there. A record that cannot be decoded is an error.
     async fn query(&self, query: &Query) -> Result<Vec<Record>, PortError> {
         let attempt = format!("query {} / {}…", query.partition, query.prefix);
         let after = query.after.as_ref().filter(|after| **after >= query.prefix);
@@ -218,8 +218,8 @@ impl Records for DynamoRecords {
         items.into_iter().map(decode).collect()
     }
 
-    /// Returns the keys in one shard of the index `due` that are due at `until` or before, the
-    /// earliest first, at most `limit`. The index may lag behind the table.
+    /// Returns the keys in one shard of the index `due` whose `sweep_at` is at `until` or before,
+    /// the earliest first, at most `limit`. The index may lag behind the table.
     async fn due(&self, shard: u32, until: Timestamp, limit: usize) -> Result<Vec<Key>, PortError> {
         let asked = self
             .client
@@ -266,6 +266,10 @@ impl Records for DynamoRecords {
         self.keys(attempt, asked, limit).await
     }
 
+    /// Writes all records or none; at most 100, and each only once. A failed condition is an
+    /// outcome and no error. After a conflict and when throttled, tries again, three times in all.
+    /// A repetition with the same `write_id` counts as written, with two exceptions: a single
+    /// delete, and a single put of a record with another write id.
     async fn commit(
         &self,
         writes: Vec<Write>,

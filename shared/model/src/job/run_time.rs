@@ -210,9 +210,10 @@ impl VarsSource {
         }
     }
 
-    /// Returns the branch of the job definition that includes the file, stored as
-    /// `override_checkout`, if the file is in that definition's own project. `None` for a project
-    /// that the job names, and for the project of the change; the caller then chooses the branch.
+    /// Returns the branch from which the file is read, stored as `override_checkout`: that of the
+    /// job definition if it names no project for the file. For a definition in an included file, it
+    /// is the branch of the source that has the file. `None` for another project that the job
+    /// names, and for the project of the change; the caller then chooses the branch.
     pub fn branch(&self) -> Option<&BranchName> {
         match self {
             Self::Project(found) => found.override_checkout.as_ref(),
