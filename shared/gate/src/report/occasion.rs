@@ -98,8 +98,9 @@ impl Occasion {
         !self.is_beginning() && !matches!(self, Self::Dequeue | Self::Superseded)
     }
 
-    /// Returns the pipeline's reporters for the occasion. Without reporters for merge conflicts or
-    /// configuration errors, those for failures are returned; for a superseded item, none.
+    /// Returns the pipeline's reporters for the occasion. Every failure other than a merge conflict
+    /// or configuration error, a missed requirement and a refusal at entry use those for failures,
+    /// and so do these two where they have no reporters of their own. None for a superseded item.
     pub(super) fn reporters(self, pipeline: &Pipeline) -> &[PipelineReporter] {
         let reporters = &pipeline.reporters;
         let is_empty = |own: &'_ [PipelineReporter]| own.is_empty();
