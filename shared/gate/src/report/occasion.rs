@@ -98,9 +98,10 @@ impl Occasion {
         !self.is_beginning() && !matches!(self, Self::Dequeue | Self::Superseded)
     }
 
-    /// Returns the pipeline's reporters for the occasion. Every failure other than a merge conflict
-    /// or configuration error, a missed requirement and a refusal at entry use those for failures,
-    /// and so do these two where they have no reporters of their own. None for a superseded item.
+    /// Returns the pipeline's reporters for the occasion. The reporters for failures are used for
+    /// all kinds of failure, for [`Self::Unmergeable`] and for [`Self::Refused`]; for merge
+    /// conflicts and configuration errors only where the pipeline has none of their own. Empty for
+    /// a superseded item.
     pub(super) fn reporters(self, pipeline: &Pipeline) -> &[PipelineReporter] {
         let reporters = &pipeline.reporters;
         let is_empty = |own: &'_ [PipelineReporter]| own.is_empty();
