@@ -312,8 +312,9 @@ impl Planner<'_> {
         self.ledger.push(QueueAction::RemoveItem(Box::new(removed)));
     }
 
-    /// Counts an item's result for the pipeline's consecutive failures. Does nothing in a pipeline
-    /// without `disable-after-consecutive-failures`.
+    /// Counts an item's result for the pipeline's consecutive failures; only a success and a job's
+    /// failure count ([`crate::Health`]). Does nothing in a pipeline without
+    /// `disable-after-consecutive-failures`.
     pub(super) fn count_outcome(&mut self, occasion: Occasion) {
         let most =
             self.snapshot.pipeline.and_then(|pipeline| pipeline.disable_after_consecutive_failures);
