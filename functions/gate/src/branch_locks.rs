@@ -82,7 +82,7 @@ pub(crate) fn insert(
 /// Determines which locks held by other queues are abandoned, and notes their landings that have
 /// not ended. Must be called once all locks are read: a landing that is missing then has ended. A
 /// lock whose landing cannot be read is not abandoned. An item whose queue cannot be read counts as
-/// queued.
+/// queued; one whose queue has no head counts as gone.
 pub(crate) async fn find_abandoned(
     ports: &Ports,
     queue: &QueueKey,

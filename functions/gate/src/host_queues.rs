@@ -113,10 +113,11 @@ fn may_host(key: &QueueKey, loaded: &queue::LoadedQueue) -> bool {
     is_own_queue_name(&key.queue) && slots.any(|slot| own_queue(&slot.change.key) == key.queue)
 }
 
-/// Returns the writes that record a new host queue in the head of a change's own queue, and that
-/// add the own queue to the tenant's list of queues. Without `host` they release the change and
-/// remove the own queue from the list. `layout` is the number of the layout for a head that does
-/// not exist yet. Fails if the own queue was not read or cannot be read.
+/// Returns the writes that record a new host queue in the head of a change's own queue, on
+/// condition that this head is unchanged, and that add the own queue to the tenant's list of
+/// queues. Without `host` they release the change and remove the own queue from the list. `layout`
+/// is the number of the layout for a head that does not exist yet. A retry error if the own queue
+/// was not read or cannot be read.
 pub(crate) fn writes(
     key: &QueueKey,
     own_queues: &OwnQueues,

@@ -224,9 +224,9 @@ impl Gate {
         Ok(Some((record, health.for_layout(live.number()))))
     }
 
-    /// Decides about a queue by everything that was read. Writes and sends nothing. The plan is due
-    /// no later than a suspicion about an executor has to be checked again. Returns `None` where
-    /// the queue has neither a head nor a message.
+    /// Decides about a queue by everything that was read. Writes and sends nothing. A plan that is
+    /// due at all is due no later than a suspicion about an executor has to be checked again.
+    /// Returns `None` where the queue has neither a head nor a message.
     fn plan(
         &self,
         queue: &QueueKey,

@@ -70,7 +70,8 @@ impl Reader<'_> {
     }
 
     /// Reads the whole cell by a query, and the answers. For an idle queue with a recently read
-    /// layout, that layout is used and no answers are read.
+    /// layout, that layout is used, and besides the cell only the own queues of hosted changes are
+    /// read. `watch` is what was known of the executors before.
     async fn all_records(&self, watch: ExecutorWatch) -> Result<QueueContext, ReconcileError> {
         let queue = queue::load(self.ports, self.key).await?;
         if let Some(live) = self.recent_layout(&queue) {
@@ -104,9 +105,9 @@ impl Reader<'_> {
         }
     }
 
-    /// Reads the answers alone, by keys, where the cached cell is still current; the inbox is then
-    /// the cached one, since new messages come with wakeups of their own. Otherwise reads as
-    /// [`Self::whole`].
+    /// Reads the answers alone, by keys, where the cached cell is still current and not halted; the
+    /// inbox is then the cached one, since new messages come with wakeups of their own. Otherwise
+    /// reads as [`Self::whole`].
     pub(crate) async fn answers(&self, cached: CachedCell) -> Result<QueueContext, ReconcileError> {
         let (head, frozen) = (queue::head_key(self.key), halt_key(&queue::partition(self.key)));
         let found = self

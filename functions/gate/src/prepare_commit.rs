@@ -388,8 +388,9 @@ fn unconditional(write: Write) -> Write {
     }
 }
 
-/// Returns the next version of a head's record, or the first one. The record of an empty queue that
-/// is not hosted elsewhere gets an expiry time.
+/// Returns a head's record as it was read with the new body, or the first record of a new head; the
+/// commit raises the revision. The record of an empty queue that is not hosted elsewhere gets an
+/// expiry time.
 pub fn head_record(
     before: &queue::LoadedQueue,
     head: &Head,
@@ -467,9 +468,9 @@ fn event_delivery(
 }
 
 /// Returns the write that requests a new layout of the tenant, in the transaction that orders
-/// `landings`. It lists these landings, and those of their later members that change configuration.
-/// Nothing else is merged until their configuration is live. The write is conditional on the
-/// tenant's head being unchanged.
+/// `landings`. It lists these landings, and those of their later members that change configuration;
+/// the sweep wakes the tenant later to look at them. Nothing else is merged until their
+/// configuration is live. The write is conditional on the tenant's head being unchanged.
 fn want_layout(
     live: &LiveLayout,
     landings: &[Landing],

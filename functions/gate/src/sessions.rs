@@ -209,9 +209,10 @@ enum Liveness {
     Dead,
 }
 
-/// Returns whether an executor is alive, by its session and a stored suspicion. A session that
-/// expired more than [`SKEW_SECONDS`] ago is dead. One that expired later is doubted, until this
-/// gate has doubted the same revision of it for [`LIFE_SECONDS`]; then it is dead too.
+/// Returns whether an executor is alive, by its session and a stored suspicion; with a doubt that
+/// does not name this gate yet, also the suspicion to store. A session that expired more than
+/// [`SKEW_SECONDS`] ago is dead. One that expired later is doubted, until this gate has doubted the
+/// same revision of it for [`LIFE_SECONDS`]; then it is dead too.
 fn liveness(
     gate: &str,
     session: &Session,

@@ -119,10 +119,12 @@ pub enum RoutingOutcome {
 }
 
 /// Returns the result of routing an event about a change to a pipeline. `request` says whether an
-/// enqueue request was sent to the queue, and otherwise why not. An event that matches no trigger
-/// is ignored whatever `request` says. Where a matching event's change is not open for a dependent
-/// pipeline, or does not meet a requirement by its facts, the result is a refusal even if a request
-/// was sent.
+/// enqueue request was sent to the queue, and otherwise why not. An event that matches no trigger,
+/// whatever its sender may do, is ignored; `request` is not used then. Otherwise
+/// [`EnqueueRequest::Withheld`] makes the event ignored and [`EnqueueRequest::Forbidden`] refused.
+/// A change that is not open for a dependent pipeline, or that [`eligibility_refusal`] refuses, is
+/// refused even if a request was sent. Without a request, an event whose sender lacks a required
+/// permission is ignored; any other is refused for too many dependencies.
 pub fn routing_outcome(
     pipeline: &Pipeline,
     event: &ForgeEvent,

@@ -21,8 +21,10 @@ use sluice_model::{ConnectionName, PipelineName, TenantName, Timestamp};
 
 /// Returns whether a trigger of the pipeline matches the event. `facts` are those of the event's
 /// change; an event about a ref has none. `may` is the sender's permission in the repository,
-/// `None` where it was not read ([`depends_on_sender`]). A trigger that requires a permission does
-/// not match then.
+/// `None` where it was not read ([`depends_on_sender`]); a trigger that requires a permission does
+/// not match then. Whether the event may start the pipeline at all ([`start_denial`]) is not
+/// checked, nor are the pipeline's `require` and `reject`. Timers and Zuul's own triggers never
+/// match.
 pub fn is_triggered(
     pipeline: &Pipeline,
     event: &ForgeEvent,
@@ -68,7 +70,7 @@ pub fn report_detail(
 }
 
 /// Returns whether a trigger of Gerrit or plain git matches an event; `false` for triggers of other
-/// kinds.
+/// kinds. The caller has checked that the trigger is for the event's connection.
 fn other_trigger_matches(
     trigger: &TriggerKind,
     event: &ForgeEvent,
@@ -107,7 +109,8 @@ pub fn depends_on_sender(
 
 /// Returns whether the pipeline uses a commit status or check run: a trigger matches it, or
 /// `require` or `reject` name any statuses of its connection. `event` is the one that reports it.
-/// Conditions of GitHub triggers on the change are ignored, so that the change need not be known.
+/// Conditions of GitHub triggers on the change and on the sender's permission are ignored, so that
+/// neither need be known.
 pub fn uses_status(pipeline: &Pipeline, event: &ForgeEvent) -> bool {
     let asks = |filter: &Filter| {
         filter.connection == event.connection
@@ -131,7 +134,8 @@ pub enum EventAuthor {
     ThirdParty,
 }
 
-/// Returns whether an event may start a pipeline of a tenant ([`start_denial`]).
+/// Returns whether nothing forbids that an event starts a pipeline of a tenant ([`start_denial`]).
+/// That a trigger matches is not checked.
 pub fn may_start(
     tenant: &TenantName,
     pipeline: &Pipeline,
@@ -227,10 +231,11 @@ impl StatusTrigger {
     }
 }
 
-/// Returns the triggers of a pipeline that name statuses or check runs, such as the report of
-/// another pipeline. A trigger for pull requests with neither an action nor a status is not among
-/// them, so it matches statuses of third parties only: two such pipelines would start each other
-/// forever.
+/// Returns the GitHub triggers of a pipeline that name statuses or check runs, such as the report
+/// of another pipeline, reduced to event, action, status and check. A trigger with a condition that
+/// statuses cannot meet, as on a comment or label, is left out. So is a trigger for pull requests
+/// that has neither the action `status` nor a status: statuses that Sluice sets do not start its
+/// pipeline, or two such pipelines would start each other forever.
 pub fn status_triggers(pipeline: &Pipeline) -> Vec<StatusTrigger> {
     let of = |trigger: &Trigger| match &trigger.kind {
         TriggerKind::GitHub(github) if names_statuses(github) => {
@@ -318,10 +323,10 @@ fn takes(trigger: &GitHubTrigger, event: &ForgeEvent, facts: Option<&ChangeFacts
     fits(trigger, event, facts) && meets_trigger_filters(trigger, facts)
 }
 
-/// Returns whether an event meets a trigger's conditions on the event. The trigger's `require`,
-/// `reject` and `permission` are ignored, and its `branch` where the facts of the change are
-/// unknown. The deletion of a ref never meets them; a push does not where one of them is about a
-/// change.
+/// Returns whether an event meets a trigger's conditions on the event. Only pushes and events about
+/// changes can. The trigger's `require`, `reject` and `permission` are ignored, and its `branch`
+/// where the facts of the change are unknown. The deletion of a ref never meets them; a push does
+/// not where one of them is about a change.
 fn fits(trigger: &GitHubTrigger, event: &ForgeEvent, facts: Option<&ChangeFacts>) -> bool {
     match &event.kind {
         // As in Zuul, only triggers of Gerrit and plain git can match deletions (`ignore-deletes`).

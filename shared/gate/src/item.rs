@@ -21,8 +21,8 @@ pub const REASON_BYTES_MAX: usize = 500;
 /// The most bytes of the stored reason why a change cannot be tested. Its report shows it.
 pub const WHY_BYTES_MAX: usize = 8 << 10;
 
-/// Returns a text of at most `bytes_max` bytes. A longer text is cut at a character and ends with
-/// `…`.
+/// Returns a text of at most `bytes_max` bytes, which must be at least three. A longer text is cut
+/// at a character and ends with `…`.
 pub fn cut(text: &str, bytes_max: usize) -> String {
     if text.len() <= bytes_max {
         return text.to_owned();
@@ -216,7 +216,8 @@ pub enum WaitsFor {
 }
 
 impl fmt::Display for WaitsFor {
-    /// Writes it in the format of Zuul's `waiting_status`.
+    /// Writes the obstacle in the form of Zuul's `waiting_status`: a word for its kind and the
+    /// names of the semaphore, artifacts or job.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Semaphore(name) => write!(f, "semaphores: {name}"),

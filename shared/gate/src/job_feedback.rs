@@ -35,10 +35,10 @@ fn is_zero(count: &u32) -> bool {
 }
 
 impl JobFeedback {
-    /// Parses the warnings and file comments that a build returned, up to `room_bytes`. Long texts
-    /// are cut. Entries that are not in Zuul's format are ignored, since they must not change the
-    /// job's result. Entries that do not fit are counted in `left_out`; later ones that fit are
-    /// kept.
+    /// Parses the warnings and file comments in `data`, all that a build returned with
+    /// `zuul_return`, up to `room_bytes`. Long texts are cut. Entries that are not in Zuul's format
+    /// are ignored, since they must not change the job's result. Entries that do not fit are
+    /// counted in `left_out`; later ones that fit are kept.
     pub fn of(data: &Map<String, Value>, room_bytes: usize) -> Self {
         let (mut feedback, mut room) = (Self::default(), room_bytes);
         let Some(zuul) = data.get("zuul") else { return feedback };
@@ -124,7 +124,8 @@ pub(crate) fn free_bytes(item: &Item, at: usize) -> usize {
     FEEDBACK_BYTES_MAX.saturating_sub(others.map(|(_, job)| job.feedback.bytes()).sum())
 }
 
-/// Returns whether a path has git's form. Other paths are not sent to a forge.
+/// Returns whether a path is relative in git's form: without empty, `.` and `..` parts and control
+/// characters, and of at most [`PATH_BYTES_MAX`]. Other paths are not sent to a forge.
 fn is_path(path: &str) -> bool {
     let is_part = |part: &str| !part.is_empty() && part != "." && part != "..";
     path.len() <= PATH_BYTES_MAX

@@ -185,9 +185,9 @@ pub enum ObservedBuild {
 /// Returns what one commit has to write and send for one queue, the reasons, and when to reconcile
 /// it next. Reads only the snapshot and `now`, and has no side effects. What does not fit into one
 /// transaction is left to the next plan, which is then due at once; in a halted queue only if a
-/// command or a reset is left. While the queue's own change is hosted in another queue, the plan
-/// only forwards the inbox there. In a halted queue it still applies results and messages, but
-/// requests and merges nothing.
+/// command, or a reset that an earlier plan decided, is left. While the queue's own change is
+/// hosted in another queue, the plan only forwards the inbox there. In a halted queue it still
+/// applies results and messages, but requests and merges nothing.
 pub fn plan(snapshot: QueueSnapshot<'_>, now: Timestamp) -> QueuePlan {
     let mut planner = Planner::new(snapshot, now);
     if planner.follow_live_layout() == Err(Full) {

@@ -44,7 +44,9 @@ pub enum ProvidingJobState {
 }
 
 impl ProvidedArtifacts {
-    /// Returns what an item currently provides, or `None` where none of its jobs has `provides`.
+    /// Returns what an item currently provides, or `None` where none of its jobs has `provides`,
+    /// also before its jobs are known. Jobs that have not ended or have failed are listed, too,
+    /// with their state.
     pub fn from_item(item: &Item) -> Option<Self> {
         let providing = item.jobs.iter().filter(|job| !job.summary.provides.is_empty());
         let offer = providing.map(|job| ProvidingJob {

@@ -258,9 +258,10 @@ pub enum ReportAction {
 
 impl Planner<'_> {
     /// Returns the report on an item: the message for the occasion with `why` and, for its end, its
-    /// jobs and their line comments. Sends and records nothing. `None` where the pipeline is
-    /// unknown, and where none of its reporters has an action for the occasion that is possible on
-    /// the change. A disabled pipeline reports only results, with its `disabled` reporters.
+    /// jobs and their line comments, or those on an invalid configuration. With `debug` it says how
+    /// the jobs were selected. Sends and records nothing. `None` where the pipeline is unknown, and
+    /// where none of its reporters has an action for the occasion that is possible on the change. A
+    /// disabled pipeline reports only results, with its `disabled` reporters.
     pub(crate) fn report_item(&self, item: &Item, occasion: Occasion, why: &str) -> Option<Report> {
         let pipeline = self.snapshot.pipeline?;
         let page = self.page(item.id.as_str());

@@ -33,7 +33,8 @@ impl WaitContext<'_> {
         self.layout.wanted > self.layout.live
     }
 
-    /// Describes the wait for the pending layout.
+    /// Describes the wait for the pending layout. The caller has checked
+    /// [`Self::is_layout_pending`].
     fn layout_wait(&self) -> String {
         let LayoutNumbers { wanted, live } = self.layout;
         format!(
@@ -155,7 +156,8 @@ fn is_misconfigured(item: &Item) -> bool {
     matches!(item.merge_status, MergeStatus::Unmergeable { configuration: true, .. })
 }
 
-/// Describes the progress of a change within the window.
+/// Describes the progress of a change within the window that has not passed or failed. `ahead` is
+/// the last item of the entry ahead, `None` for the first entry.
 fn worked_on(item: &Item, ahead: Option<&Slot>) -> String {
     match (&item.merge_status, ahead) {
         (MergeStatus::NotRequested, Some(ahead)) => {

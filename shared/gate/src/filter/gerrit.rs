@@ -12,8 +12,9 @@ use sluice_model::gerrit::{CastVote, GerritEvent, Vote};
 const REF_UPDATED: &str = "ref-updated";
 
 /// Returns whether a trigger matches an event. `facts` are those of the event's change; without
-/// them, its branch is not checked, and a trigger with `require` or `reject` does not match. For a
-/// push `facts` are ignored, and only a trigger without conditions on changes matches.
+/// them, its branch is not checked, and a trigger with `require` or `reject` does not match. A
+/// trigger with `ref` matches only pushes. For a push `facts` and the trigger's `username` are
+/// ignored, and only a trigger without conditions on changes matches.
 pub(super) fn takes(
     trigger: &GerritTrigger,
     event: &ForgeEvent,
@@ -146,6 +147,7 @@ fn ref_fits(
 }
 
 /// Returns whether a trigger has no condition that only an event about a change can meet.
+/// `username` is not one.
 fn fits_no_change(trigger: &GerritTrigger) -> bool {
     trigger.comment.is_empty()
         && trigger.approval.is_empty()

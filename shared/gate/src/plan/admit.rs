@@ -103,9 +103,10 @@ impl Planner<'_> {
         }
     }
 
-    /// Applies one inbox message that is for this queue. If its change is not here and belongs to
-    /// another queue by the live layout, forwards the message, or that part of it, there. Does
-    /// nothing for commands, which are applied by [`Planner::apply_commands`].
+    /// Applies one inbox message that [`Self::route`] left to this queue. Candidates that belong to
+    /// another queue by the live layout are forwarded there; so is an update or supersession of a
+    /// change that is not here and that an older layout routed. Does nothing for commands, which
+    /// are applied by [`Planner::apply_commands`]. With [`Full`] a part of it may be done already.
     fn apply(&mut self, message: &InboxMessage) -> Result<(), Full> {
         match &message.kind {
             // The router has already forwarded candidates of other change queues.
@@ -173,9 +174,10 @@ impl Planner<'_> {
         self.snapshot.inbox.iter().filter(|message| !self.ledger.is_consumed(&message.id))
     }
 
-    /// Returns whether the head's record has room for the changes that a message enqueues. Changes
-    /// that are queued already need no more room. Always `true` for a message that enqueues nothing
-    /// new.
+    /// Returns whether the head's record has room for the changes that a message enqueues. A change
+    /// that is queued already, or that replaces a queued revision, needs no more room; a revision
+    /// that may stay beside others does ([`Self::may_coexist`]). Always `true` for a message that
+    /// enqueues nothing new.
     pub(super) fn fits_in_head(&self, message: &InboxMessage) -> bool {
         let InboxMessageKind::Enqueue { candidates } = &message.kind else { return true };
         let is_here = |c: &Candidate| {
@@ -237,7 +239,8 @@ impl Planner<'_> {
     }
 
     /// Applies an update of a change to all its queued revisions. Does nothing for other messages,
-    /// and for an update that is older than what is known.
+    /// and for an update that is older than what is known. With [`Full`] some revisions may have
+    /// been updated.
     fn apply_update(&mut self, message: &InboxMessage) -> Result<(), Full> {
         let InboxMessageKind::ChangeUpdated { change, gone, merged, needs, as_of } = &message.kind
         else {
@@ -258,9 +261,11 @@ impl Planner<'_> {
     }
 
     /// Applies an update of a change to one item. Dequeues it if the change got another target
-    /// branch, was closed, or has a new revision that dequeues older ones; a merge by others is
-    /// remembered. Otherwise, in a dependent queue, follows the change's new dependencies. Does
-    /// nothing if the item is not queued, or if its landing or its result already decides about it.
+    /// branch, may no longer be queued, or has a new revision that dequeues older ones; a merge by
+    /// others is remembered. What forms a new dependency cycle with a change that leaves unmerged
+    /// is marked for dequeueing. Otherwise, in a dependent queue, follows the change's new
+    /// dependencies. The caller has checked [`Planner::waits_for_landing`]. Does nothing if the
+    /// item is not queued, or if its landing or its result already decides about it.
     fn apply_update_to(
         &mut self,
         id: &ItemId,
@@ -318,7 +323,8 @@ impl Planner<'_> {
     /// members stays and gets the new dependencies. If they form a dependency cycle with other
     /// queued changes, all of it is only marked for dequeueing. Does nothing if this revision is
     /// not queued, or if no dependency was added and none of those removed still waits ahead of it;
-    /// merged ones do not count.
+    /// merged ones do not count. The caller has checked that the queue is dependent and the change
+    /// is not being merged.
     fn follow_dependencies(
         &mut self,
         message: &InboxMessage,

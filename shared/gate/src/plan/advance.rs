@@ -89,9 +89,10 @@ impl Planner<'_> {
         self.resume_paused();
     }
 
-    /// Sends the ordered builds of an item that have their nodes, if they get their semaphores.
-    /// Sends builds without nodes again if their message seems lost. Orders no builds. Builds that
-    /// do not fit into the transaction wait for the next plan.
+    /// Sends those ordered builds of an item that take their semaphores after their nodes and have
+    /// these, if they get the semaphores; other builds with nodes are sent by their provider. Sends
+    /// builds without nodes again if their message seems lost. Orders no builds. Builds that do not
+    /// fit into the transaction wait for the next plan.
     fn send_ordered(&mut self, id: &ItemId) {
         let has_nodes = |job: &Job| {
             matches!(job.status, JobStatus::Ordered { .. })

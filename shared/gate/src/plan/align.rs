@@ -42,9 +42,9 @@ impl Planner<'_> {
     }
 
     /// Returns whether a member of the entry at `position` cannot pass in its current state: a job
-    /// failed or its merge failed. In a dependent queue it also fails if a dependency ahead is
-    /// failing, if a dependency is neither ahead nor merged, or if it is marked for dequeueing.
-    /// `false` if it has no record.
+    /// makes it fail or it cannot be tested. In a dependent queue it also fails if a dependency
+    /// ahead is failing, if a dependency is neither ahead nor merged, or if it is marked for
+    /// dequeueing. `false` if it has no record.
     fn is_failing(&self, position: usize, slot: &Slot) -> bool {
         let Some(item) = self.items.get(&slot.id) else {
             return false;

@@ -102,8 +102,8 @@ enum AheadArtifacts {
     Provided(Box<ProvidedArtifacts>),
 }
 
-/// Returns what a queued change provides: [`AheadArtifacts::Unknown`] until it has a tested state,
-/// `None` if none of its jobs provides anything.
+/// Returns what a queued change provides: [`AheadArtifacts::Unknown`] until the merger has
+/// answered, `None` if none of its jobs provides anything or it cannot be tested.
 fn provided_by_item(item: &Item) -> Option<AheadArtifacts> {
     match item.merge_status {
         MergeStatus::NotRequested | MergeStatus::Requested { .. } => Some(AheadArtifacts::Unknown),

@@ -26,10 +26,11 @@ struct LockObstacle {
 
 impl Planner<'_> {
     /// Acquires the branch locks of all `members`, which are one entry or a part of it, or none,
-    /// and raises the fence of each. Returns whether they were acquired. The holder is provisional
-    /// until [`Self::update_branch_locks`]: in the same plan the caller must mark a member as
-    /// landing. If not acquired, notes the obstacle in the first member's reasons; if another queue
-    /// is in the way, this queue stands in line for all the branches. The caller has reserved room.
+    /// raises the fence of each and ends its reservation. Returns whether they were acquired. The
+    /// holder is provisional until [`Self::update_branch_locks`]: in the same plan the caller must
+    /// mark a member as landing. If not acquired, notes the obstacle in the first member's reasons;
+    /// if another queue is in the way, this queue stands in line for all the branches. The caller
+    /// has reserved room.
     pub(super) fn acquire_branch_locks(&mut self, members: &[Slot]) -> bool {
         let Slot { id, change, .. } = &members[0];
         let branches = branches_of(members);
@@ -178,9 +179,9 @@ impl Planner<'_> {
     /// Releases the branch locks of this queue whose landings have ended, all if the queue is
     /// halted, and fills in the holder of the others. Must be called after landings were ordered
     /// and followed: the queue leaves a line if this plan did not find it waiting there, unless the
-    /// plan is incomplete. Removes this queue's reservations for items that are gone. Wakes the
-    /// next queue in line where a lock becomes free. Changes that do not fit into the transaction
-    /// are left to the next plan.
+    /// plan is incomplete. Removes this queue's reservations for items that are gone, all if it is
+    /// halted. Wakes the next queue in line where a lock becomes free. Changes that do not fit into
+    /// the transaction are left to the next plan.
     pub(super) fn update_branch_locks(&mut self) {
         let this_queue = self.head.key.clone();
         let known = self

@@ -183,8 +183,9 @@ impl Planner<'_> {
             && self.items.get(&slot.id).is_some_and(|item| item.candidate.refused.is_some())
     }
 
-    /// Dequeues the first entry with a marked item, with the stored reason. Returns
-    /// [`Progress::Reordered`] then, and [`Progress::Settled`] if no item is marked.
+    /// Dequeues the first entry with a marked item, and reports all its members with the stored
+    /// reason. Returns [`Progress::Reordered`] then, and [`Progress::Settled`] if no item is
+    /// marked.
     pub(super) fn dequeue_marked(&mut self) -> Result<Progress, Full> {
         let Some((position, why)) = self.first_marked() else { return Ok(Progress::Settled) };
         self.dequeue_entry(position, "DEQUEUED", |_| {

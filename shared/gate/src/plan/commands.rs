@@ -26,7 +26,8 @@ impl Planner<'_> {
     /// Applies operators' commands and consumes them. Must be called before
     /// [`Self::consume_inbox`], which leaves commands out: other messages may wait for a layout, or
     /// for the landing that halted the queue. Commands that wait for a landing stay in the inbox.
-    /// Where not all fit into the transaction, the next plan applies the rest.
+    /// With [`Full`] the last command may be applied in part; it and those after it stay for the
+    /// next plan.
     pub(super) fn apply_commands(&mut self) -> Result<(), Full> {
         let commands: Vec<InboxMessage> =
             self.snapshot.inbox.iter().filter(|message| message.is_command()).cloned().collect();
@@ -42,9 +43,10 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Applies one operator's command; the caller then consumes it. Dequeueing a change that is not
-    /// queued here is forwarded to the change's own queue. Does nothing for other messages. With
-    /// [`Full`] a part of it may be done; the next plan does the rest.
+    /// Applies one operator's command; the caller has checked [`Planner::waits_for_landing`] and
+    /// then consumes it. In an independent pipeline, dequeueing a change that is not queued here is
+    /// forwarded to the change's own queue. Does nothing for other messages. With [`Full`] a part
+    /// of it may be done; the next plan does the rest.
     fn apply_command(&mut self, message: &InboxMessage) -> Result<(), Full> {
         match &message.kind {
             InboxMessageKind::Resume { by, reason } => self.resume(operator_name(by), reason),
@@ -73,9 +75,10 @@ impl Planner<'_> {
 
     /// Resumes a halted queue and removes the entry whose landing halted it, if there is one. What
     /// was merged of it is remembered as merged, although its tree differs or its bundle is
-    /// incomplete, so that changes that depend on it may stay. Members that landed as tested report
-    /// success, all others a failed merge. Entries behind are tested again; the window stays. Only
-    /// logs the command if the queue is not halted.
+    /// incomplete, so that changes that depend on it may stay; what this queue merged also emits
+    /// `project-change-merged`. Members that landed as tested report success, all others a failed
+    /// merge. Entries behind are tested again; the window stays. Only logs the command if the queue
+    /// is not halted. With [`Full`] nothing is done.
     fn resume(&mut self, by: &str, reason: &str) -> Result<(), Full> {
         let Some(why) = self.head.halted.clone() else {
             self.ledger
@@ -123,9 +126,10 @@ impl Planner<'_> {
 
     /// Dequeues a change with its entries on behalf of an operator (R06): all its revisions, or
     /// only those whose commit starts with `head`. Withdraws a landing that cannot be carried out,
-    /// and ends a partly merged bundle whose connection was removed. The item's reasons name the
-    /// operator; the forge sees only the reason given. Only logs the command if nothing of the
-    /// change is queued.
+    /// and ends a partly merged bundle whose connection was removed. The caller has checked
+    /// [`Planner::waits_for_landing`]: any other landing would go on without its entry. The item's
+    /// reasons name the operator; the forge sees only the reason given. Only logs the command if
+    /// nothing of the change is queued. With [`Full`] only a part may be done.
     fn dequeue_by_operator(
         &mut self,
         key: &ChangeKey,
@@ -206,8 +210,8 @@ impl Planner<'_> {
     }
 
     /// Returns the landing at which a partly merged bundle stopped, if an operator may end the
-    /// bundle: the connection of that change was removed, so its outcome will never be known.
-    /// `None` otherwise.
+    /// bundle: the landing has not ended and its connection was removed, so its outcome will never
+    /// be known. `None` otherwise.
     pub(super) fn partial_bundle_landing(&self, entry: &Entry) -> Option<&Landing> {
         let mut slots = entry.members.iter();
         let has_landed = slots.clone().any(|slot| slot.status == SlotStatus::Landed);
@@ -218,9 +222,9 @@ impl Planner<'_> {
     }
 
     /// Removes the partly merged bundle at `position` from the queue and ends its `landing`. Merged
-    /// members are remembered and reported as merged. All others are dequeued for the reason `why`;
-    /// for the one whose landing was interrupted, the reason says if it may be merged. Also wakes
-    /// the tenant.
+    /// members are remembered, emit `project-change-merged` and are reported as merged. All others
+    /// are dequeued for the reason `why`; for the one whose landing was interrupted, the reason
+    /// says if it may be merged. Also wakes the tenant. With [`Full`] nothing is done.
     fn end_partial_bundle(
         &mut self,
         position: usize,
@@ -260,10 +264,11 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Moves changes to the front in the order of `keys`, each after its queued dependencies and
-    /// with its bundle. The order of the others stays. Changes that are being merged or run
-    /// reporter jobs stay in front of them, and in serial and supercedent queues everything that
-    /// has started. A change that is not queued is only logged.
+    /// Moves changes to the front in the order of `keys`, each with its bundle and behind its
+    /// queued dependencies, which move too. The order of the others stays. Changes that are being
+    /// merged or run reporter jobs stay in front of them, and in serial and supercedent queues
+    /// everything that has started. A change that is not queued is only logged. [`Self::align`]
+    /// then resets what is tested on another state.
     fn promote(&mut self, keys: &[ChangeKey], by: &str) {
         let is_first = |slot: &Slot| match self.head.manager {
             // A requested merge counts as started: its result would let the item start at any

@@ -138,10 +138,10 @@ impl Planner<'_> {
     }
 
     /// Dequeues what a single change replaces: other revisions, unless they may stay beside it
-    /// ([`Self::may_coexist`]), and the same one if it has other dependencies or is in another
-    /// bundle now. Rejects and logs a change that is outdated, already queued, or merged and still
-    /// running its reporter jobs here. `needs_more` says that it depends on changes which it did
-    /// not depend on before.
+    /// ([`Self::may_coexist`]), and the same one if it has more dependencies, is in another bundle
+    /// now or is marked for dequeueing. Rejects and logs a change that is outdated, already queued,
+    /// or merged and still running its reporter jobs here. `needs_more` says that it depends on
+    /// changes which it did not depend on before; then it is not outdated.
     fn replace_queued(
         &mut self,
         candidate: &Candidate,
@@ -216,9 +216,10 @@ impl Planner<'_> {
         (self.snapshot.pipeline).is_none_or(|pipeline| pipeline.dequeue_on_new_patchset)
     }
 
-    /// Returns whether the older revision in `slot` stays queued when `change` is enqueued. Only
-    /// independent pipelines that do not merge allow this: two revisions of one change must never
-    /// be in one branch.
+    /// Returns whether the older revision in `slot` stays queued when `change` is enqueued; the
+    /// caller has checked that both are of one change. Only independent pipelines that do not merge
+    /// and have no `dequeue-on-new-patchset` allow this: two revisions of one change must never be
+    /// in one branch. `false` for the same revision, and if the target branch differs.
     pub(super) fn may_coexist(&self, slot: &Slot, change: &ChangeRef) -> bool {
         self.head.manager == Manager::Independent
             && !self.dequeues_old_revisions()

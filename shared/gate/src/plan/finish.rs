@@ -50,12 +50,12 @@ impl Departure {
 }
 
 impl Planner<'_> {
-    /// Completes the first entry that can be completed: orders or follows its landing, reports it,
-    /// or dequeues it; entries marked for dequeueing come first. In a dependent queue only the
-    /// first entry can be completed, and entries behind it that must leave. Returns
-    /// [`Progress::Reordered`] if an entry left or is tested again; the caller then aligns the
-    /// queue and calls this again. While reporter jobs hold up the queue, only their entry is
-    /// completed. Does nothing in a halted queue.
+    /// Completes entries in order, up to the first one that leaves or is tested again: orders or
+    /// follows their landings, reports them, or dequeues them; entries marked for dequeueing come
+    /// first. In a dependent queue only the first entry can be completed, and entries behind it
+    /// that must leave. Returns [`Progress::Reordered`] if an entry left or is tested again; the
+    /// caller then aligns the queue and calls this again. While reporter jobs hold up the queue,
+    /// only their entry is completed. Does nothing in a halted queue.
     pub(super) fn finish(&mut self) -> Result<Progress, Full> {
         if self.head.halted.is_some() {
             return Ok(Progress::Settled);
@@ -83,10 +83,11 @@ impl Planner<'_> {
     }
 
     /// Completes the entry at `position`: reports and removes it with its result, or orders its
-    /// landing if it passed and the pipeline merges. Returns [`Progress::Settled`] if it stays as
-    /// it is, waits for results, or is being merged. An entry without jobs or with invalid
-    /// configuration also stays while a pending layout may give it other jobs. An entry that is
-    /// being merged, or runs its reporter jobs, is followed instead.
+    /// landing if it passed and the pipeline merges; refs are never merged. Returns
+    /// [`Progress::Settled`] if it stays as it is, waits for results, or is being merged. An entry
+    /// without jobs or with invalid configuration also stays while a pending layout may give it
+    /// other jobs. An entry that is being merged, or runs its reporter jobs, is followed instead.
+    /// The caller has reserved room for one change.
     fn finish_entry(&mut self, position: usize) -> Result<Progress, Full> {
         let members = &self.head.entries[position].members;
         if members[0].status == SlotStatus::Reporting {
@@ -210,10 +211,12 @@ impl Planner<'_> {
         })
     }
 
-    /// Dequeues an item with its entry, stops the builds and reports it, with the result
-    /// `DEQUEUED`. The other members of its bundle leave with it and are reported too. An item
-    /// whose start was not reported gets no dequeue report. Does nothing if the item is not queued.
-    /// Where it does not fit into the transaction, it stays queued, but some builds may be stopped.
+    /// Dequeues an item with its entry, stops the builds and reports it for `occasion`, with the
+    /// result `DEQUEUED`; with [`Occasion::Superseded`] the item gets no report. The other members
+    /// of its bundle leave with it and are reported too. An item whose start was not reported gets
+    /// no dequeue report. Does nothing if the item is not queued; whether it is being merged is not
+    /// checked. Where it does not fit into the transaction, it stays queued, but some builds may be
+    /// stopped.
     pub(super) fn dequeue(
         &mut self,
         id: &ItemId,
@@ -267,10 +270,10 @@ impl Planner<'_> {
         members.iter().try_for_each(|slot| self.stop_builds(&slot.id, &why(slot)))
     }
 
-    /// Removes the entry at `position`, reports the results of its members as `how` says, and
-    /// stores their buildsets. As in Zuul, a member whose start was not reported gets no dequeue
-    /// report. The caller has stopped the builds, which are not stopped here, and has reserved
-    /// room.
+    /// Removes the entry at `position`, reports and counts the results of its members as `how`
+    /// says, and stores their buildsets. The window stays. As in Zuul, a member whose start was not
+    /// reported gets no dequeue report. The caller has stopped the builds, which are not stopped
+    /// here, and has reserved room.
     pub(super) fn remove_entry(&mut self, position: usize, how: impl Fn(&Slot) -> Departure) {
         for slot in self.head.entries.remove(position).members {
             let departure = how(&slot);
@@ -278,10 +281,10 @@ impl Planner<'_> {
         }
     }
 
-    /// Deletes the record of an item whose entry was removed, stores its buildset, ends its
-    /// hosting, and reports and counts its result. An item that had succeeded before keeps that
-    /// result and is neither reported nor counted again. As in Zuul, an item whose start was not
-    /// reported gets no dequeue report.
+    /// Deletes the record of an item whose entry was removed, ends its waiting jobs as skipped,
+    /// stores its buildset, ends its hosting, and reports and counts its result. An item that had
+    /// succeeded before keeps that result and is neither reported nor counted again. As in Zuul, an
+    /// item whose start was not reported gets no dequeue report. The caller has stopped its builds.
     fn remove_item(&mut self, slot: Slot, Departure { result, why, occasion }: Departure) {
         self.end_residency(&slot.change.key);
         // The result was reported, counted and applied to the window when it succeeded; the end of
@@ -309,8 +312,9 @@ impl Planner<'_> {
         self.ledger.push(QueueAction::RemoveItem(Box::new(removed)));
     }
 
-    /// Counts an item's result for the pipeline's consecutive failures. Does nothing in a pipeline
-    /// without `disable-after-consecutive-failures`.
+    /// Counts an item's result for the pipeline's consecutive failures; only a success and a job's
+    /// failure count ([`crate::Health`]). Does nothing in a pipeline without
+    /// `disable-after-consecutive-failures`.
     pub(super) fn count_outcome(&mut self, occasion: Occasion) {
         let most =
             self.snapshot.pipeline.and_then(|pipeline| pipeline.disable_after_consecutive_failures);

@@ -238,10 +238,10 @@ impl Planner<'_> {
         }
     }
 
-    /// Moves changes to the queues that they belong to by the live layout: dequeues them here
-    /// without a report, stops their builds, and sends them there. Members of a bundle move
-    /// together if the pipeline still forms bundles. Where not all fit into the transaction, the
-    /// next plan moves the rest.
+    /// Moves entries to the queues that they belong to by the live layout, a bundle by its first
+    /// member: dequeues them here without a report, stops their builds, and sends them there.
+    /// Members of a bundle move together if the pipeline still forms bundles. Where not all fit
+    /// into the transaction, the next plan moves the rest.
     pub(super) fn move_to_other_queues(&mut self) -> Result<(), Full> {
         let in_bundle = self.forms_bundles();
         let mut position = 0;

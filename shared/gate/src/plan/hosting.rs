@@ -188,8 +188,9 @@ impl Planner<'_> {
         !elsewhere.is_empty()
     }
 
-    /// Marks an enqueue message as in progress, in the commit that dequeues something for it, so
-    /// that `discard-events` does not drop it. Messages of an operator are never dropped.
+    /// Marks an enqueue message that stays in the inbox as in progress, in the commit that dequeues
+    /// something for it, so that `discard-events` does not drop it. Does nothing for other
+    /// messages, and for those of an operator, which are never dropped.
     pub(super) fn mark_in_progress(&mut self, message: &InboxMessage) {
         if matches!(message.kind, InboxMessageKind::Enqueue { .. })
             && !message.by_operator
@@ -271,7 +272,8 @@ impl Planner<'_> {
         self.own_queue(last.host().unwrap_or(&last.change.key))
     }
 
-    /// Returns a change's own queue; `None` if the live layout has no such pipeline.
+    /// Returns a change's own queue in an independent pipeline; `None` if the live layout has no
+    /// such pipeline. The caller has checked [`Self::is_change_queue`].
     fn own_queue(&self, key: &ChangeKey) -> Option<QueueKey> {
         // In independent pipelines only the key matters; branch and head may be empty.
         let (branch, head, patchset) = ("".into(), Oid::from(""), String::new());
@@ -289,9 +291,10 @@ impl Planner<'_> {
 
     /// Decides whether this queue handles a message, and otherwise drops or forwards it; the caller
     /// then consumes it. A message about a change of another queue is forwarded there, unless the
-    /// change is queued here. A candidate that moves to another queue is dequeued here first.
-    /// Enqueue messages are dropped if a newer revision is known. Always [`Routing::Here`] in other
-    /// than independent pipelines.
+    /// change is queued here. A candidate that moves to another queue is dequeued here first, and a
+    /// bundle is split if the pipeline no longer forms any. Enqueue messages are dropped if a newer
+    /// revision is known. Always [`Routing::Here`] in other than independent pipelines. With
+    /// [`Full`] some changes may have been dequeued.
     pub(super) fn route(&mut self, message: &InboxMessage) -> Result<Routing, Full> {
         if !self.is_change_queue() {
             return Ok(Routing::Here);
@@ -391,8 +394,8 @@ impl Planner<'_> {
         Ok(Routing::Here)
     }
 
-    /// Returns whether an item is in the same bundle or dependency cycle as the candidate; `true`
-    /// if it is not queued.
+    /// Returns whether an item is tied to the same other changes as the candidate, by a bundle or
+    /// dependency cycle; so it is if neither is tied to any. `true` if the item is not queued.
     pub(super) fn has_same_bundle(&self, id: &ItemId, candidate: &Candidate) -> bool {
         let tied = |candidate: &Candidate| -> BTreeSet<ChangeKey> {
             let all = candidate.bundle.iter().chain(&candidate.cycle_needs);
@@ -403,7 +406,9 @@ impl Planner<'_> {
     }
 
     /// Releases a change to its host queue `to`: dequeues it unless a newer revision is queued, and
-    /// wakes the host queue in any case. Does nothing but log if this is the host queue.
+    /// wakes the host queue in any case. The requested revision gets no report, other ones a
+    /// dequeue report. Does nothing but log if this is the host queue. With [`Full`] a part may be
+    /// done and the host queue is not woken.
     pub(super) fn release_to(
         &mut self,
         change: &ChangeRef,

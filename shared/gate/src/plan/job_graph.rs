@@ -261,7 +261,7 @@ impl Planner<'_> {
     }
 
     /// Returns whether the dependents of a shared build are over for the other changes that share
-    /// it.
+    /// it; `true` if none does.
     fn are_dependents_over_elsewhere(&self, item: &Item, build: Option<&BuildId>) -> bool {
         let others = self.items.values().filter(|other| other.id != item.id);
         others

@@ -231,9 +231,10 @@ impl Planner<'_> {
         landing.filter(|landing| landing.generation == slot.generation)
     }
 
-    /// Completes the first entry that was ordered to land behind another one and was not merged: it
-    /// is tested again or leaves, whatever happens ahead. Returns [`Progress::Settled`] if there is
-    /// none. A merged one waits for the entries ahead, which must be merged too.
+    /// Completes the first change that was ordered to land behind another one and whose landing
+    /// ended without a merge by Sluice: it is tested again or leaves, whatever happens ahead.
+    /// Returns [`Progress::Settled`] if there is none. A merged one waits for the entries ahead,
+    /// which must be merged too.
     pub(super) fn finish_failed_follower(&mut self) -> Result<Progress, Full> {
         let has_failed = |slot: &Slot| match self.landing_of(slot).map(|landing| &landing.state) {
             Some(LandingState::Ended { end, .. }) => end.left_branch_unchanged(),
@@ -254,7 +255,8 @@ impl Planner<'_> {
     /// merge of something that was not tested, an unproven merge, or a failure after a member was
     /// merged halts the queue. Otherwise a moved branch has the entry tested again, and a refusal
     /// or a merge by others dequeues it; only after these and a completion returns
-    /// [`Progress::Reordered`]. The caller has reserved room for one change.
+    /// [`Progress::Reordered`]. Wakes the tenant at the end of a landing that changes
+    /// configuration. The caller has reserved room for one change.
     pub(super) fn follow_landing(&mut self, position: usize) -> Result<Progress, Full> {
         let entry = self.head.entries[position].clone();
         let is_now = |slot: &Slot| slot.status == SlotStatus::Landing;
@@ -335,9 +337,9 @@ impl Planner<'_> {
         Ok(Progress::Reordered)
     }
 
-    /// Has the entry at `position` tested again, since the branch of its `landing` has moved to
-    /// `tip`, and notes that in its first item. Counts it as overtaken if the branch has other
-    /// content than the one tested on and nothing is ahead of the entry. Outside dependent
+    /// Has the entry at `position`, whose `landing` found its branch moved to `tip`, wait and be
+    /// tested again, and notes that in its first item. Counts it as overtaken if the branch has
+    /// other content than the one tested on and nothing is ahead of the entry. Outside dependent
     /// pipelines, removes the dependencies of a single change from its record, since the reporter
     /// found them merged; they stay if the queue no longer remembers one that `landing` lists.
     fn retest(&mut self, position: usize, landing: &Landing, tip: &Commit) {

@@ -52,10 +52,11 @@ fn blocked_changes(message: &InboxMessage) -> Vec<&ChangeKey> {
 }
 
 impl Planner<'_> {
-    /// Returns whether a pending message dequeues or replaces an entry, so that it must not be
-    /// merged now. A message counts even if it waits for room or is paused by an operator. An
-    /// enqueue message of another revision does not count while any message waits for room in the
-    /// head.
+    /// Returns whether a pending enqueue or update message replaces or dequeues the change in
+    /// `slot`, so that its entry must not be merged now; ask for every member of a bundle.
+    /// Operators' commands, supersessions and release requests never count. A message counts even
+    /// if it waits for room or is paused by an operator. But an enqueue message does not count
+    /// while any enqueue message waits for room in the head.
     pub(super) fn is_landing_withheld(&self, slot: &Slot) -> bool {
         // A message that waits for room may be waiting for this very change to leave. The forge
         // will not merge another revision than the tested one.
@@ -71,8 +72,9 @@ impl Planner<'_> {
     }
 
     /// Returns whether a message is an update that dequeues the item in `slot`: the change is
-    /// closed, has another target branch, or has a new revision that dequeues older ones. `false`
-    /// for other messages and changes, and for an update that is older than what is known.
+    /// closed or may no longer be queued, has another target branch, or has a new revision that
+    /// dequeues older ones. `false` for other messages and changes, and for an update that is older
+    /// than what is known.
     pub(super) fn dequeues(&self, message: &InboxMessage, slot: &Slot) -> bool {
         let InboxMessageKind::ChangeUpdated { change, gone, as_of, .. } = &message.kind else {
             return false;

@@ -122,7 +122,8 @@ impl Planner<'_> {
     }
 
     /// Lets the reporter jobs of an item run once its report is delivered, or skips them once it
-    /// failed, and notes that. Does nothing while the report is pending, or if none is awaited.
+    /// failed, and notes that. Does nothing while the report is pending, or if none is awaited. The
+    /// caller has reserved room for the item.
     fn apply_report_state(&mut self, id: &ItemId) {
         let progress = match self.items.get(id).and_then(|item| item.reporting.as_ref()) {
             Some(reporting) if reporting.awaits.is_some() => self.report_progress(id, reporting),

@@ -87,9 +87,9 @@ impl Planner<'_> {
     /// Releases the nodes of a job whose build has them but no place in a semaphore, if all holders
     /// of that semaphore have been idle for [`IDLE_HOLDER_SECONDS`] and so may be waiting for
     /// nodes. Stops the build, and the job starts the attempt again: semaphores first, with its
-    /// place in line. The caller has checked that the nodes are ready and the build was never sent,
-    /// and stores `item`. Returns whether the nodes are released; `false` also if no semaphore
-    /// blocks the job.
+    /// place in line. The caller has checked that the nodes are ready, the build was never sent and
+    /// no bundle member ahead manages it, has reserved room, and stores `item`. Returns whether the
+    /// nodes are released; `false` also if no semaphore blocks the job.
     pub(super) fn release_nodes(&mut self, item: &mut Item, at: usize, build: &BuildId) -> bool {
         let Some(key) =
             self.blocking_semaphore(item, at, build).filter(|key| self.is_held_idly(key))
@@ -229,9 +229,9 @@ impl Planner<'_> {
     /// Releases the semaphores of this queue's builds that are over, marks holders whose builds
     /// were stopped as leaving, and updates this queue's place in the lines (N17). Must be called
     /// after all jobs were processed: the queue leaves a line if this plan found no job waiting in
-    /// it. Lists in the head the semaphores that the queue holds or waits for. Wakes at most
-    /// [`WOKEN_MAX`] queues for which places become free. Changes that do not fit into the
-    /// transaction are left to the next plan.
+    /// it, unless the plan is incomplete. Lists in the head the semaphores that the queue holds or
+    /// waits for. Wakes at most [`WOKEN_MAX`] queues of each semaphore with free places. Changes
+    /// that do not fit into the transaction are left to the next plan.
     pub(super) fn update_semaphores(&mut self) {
         let known: BTreeSet<SemaphoreKey> =
             self.snapshot.semaphores.keys().chain(self.semaphores.keys()).cloned().collect();

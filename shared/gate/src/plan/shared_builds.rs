@@ -234,7 +234,8 @@ fn is_direct_dependent(job: &Job, name: &JobName) -> bool {
 }
 
 /// Returns whether two jobs of different members can share one build: [`may_share_build`] allows
-/// it, and each dependency of the first has the same build in both items, or none in both.
+/// it, and each dependency of the first has the same build in both items, has none in both, or
+/// exists in neither.
 fn can_share_build(item: &Item, job: &Job, other: &Item, other_job: &Job) -> bool {
     let build = |item: &Item, name: &JobName| {
         item.jobs.iter().find(|job| job.summary.name == *name).map(|job| job.build.clone())

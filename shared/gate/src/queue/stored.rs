@@ -146,7 +146,8 @@ impl Head {
 
     /// Returns the words for the state that the entry at `position` is tested on, with a leading
     /// space; empty for the default. `start` is the index of its first slot. Fills `places` with
-    /// the slot of each item and its index when it first needs one.
+    /// the slot of each item and its index when it first needs one; the caller passes the same
+    /// `places` for all entries.
     fn base_text<'h>(
         &'h self,
         position: usize,
@@ -184,7 +185,8 @@ fn slot_text(slot: &Slot) -> String {
 }
 
 impl StoredHead {
-    /// Returns the items in order, each with the version of its record that this head expects.
+    /// Returns the items in order, each with the version of its record that this head expects. An
+    /// error for an invalid entry.
     ///
     /// # Errors [`HeadError::InvalidEntry`] for an invalid entry.
     pub fn versions(&self) -> Result<Vec<(ItemId, u64)>, HeadError> {
@@ -196,7 +198,7 @@ impl StoredHead {
     }
 
     /// Returns for each item the number of entries ahead of it. The members of a bundle have the
-    /// same number.
+    /// same number. An error for an invalid entry.
     ///
     /// # Errors [`HeadError::InvalidEntry`] for an invalid entry.
     pub fn positions(&self) -> Result<BTreeMap<ItemId, usize>, HeadError> {

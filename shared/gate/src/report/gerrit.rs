@@ -7,7 +7,7 @@ use sluice_model::ConnectionName;
 
 /// Returns a reporter's review, or `None` where it has neither votes nor a message. The message is
 /// `text`, cut to the length of a comment; there is none with `comment: false` or an empty text.
-/// `id` becomes the marker.
+/// `id` becomes the marker, and `pipeline` is a part of the message's tag.
 pub(super) fn review(
     reporter: &GerritReporter,
     connection: &ConnectionName,

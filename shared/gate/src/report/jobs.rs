@@ -5,9 +5,9 @@ use crate::item::{Job, JobStatus};
 use crate::merge::LineNote;
 use sluice_model::Timestamp;
 
-/// Returns a job's line: its name with a link, its result or own message, duration, and the
-/// explanation of a failure. A job that has not ended is shown as in progress. `now` is used for an
-/// end without a time.
+/// Returns a job's line: its name with a link, its result or own message, its duration, whether it
+/// is non-voting, and the explanation of a failure. A job that has not ended is shown by its name
+/// alone as in progress. `now` is used for an end without a time.
 pub(super) fn job_line(job: &Job, now: Timestamp) -> String {
     let JobStatus::Ended { result, detail, started_at, ended_at, log_url } = &job.status else {
         return format!("- {} : in progress\n", job.summary.name);
@@ -48,7 +48,8 @@ pub(super) fn notes_of<'j>(jobs: impl Iterator<Item = &'j Job>) -> Vec<LineNote>
     jobs.flat_map(of).collect()
 }
 
-/// Returns the warnings of jobs as a paragraph; empty without warnings.
+/// Returns the warnings of jobs as a paragraph, with the number of warnings and line comments that
+/// were dropped for each job. Empty without any of these.
 pub(super) fn warnings(jobs: &[Job]) -> String {
     let of = |job: &Job| {
         let name = &job.summary.name;
@@ -67,7 +68,8 @@ pub(super) fn warnings(jobs: &[Job]) -> String {
 }
 
 /// Returns the address that a job's line links to: the job's own address, within its logs where
-/// that is relative, otherwise its logs. `None` where neither is known.
+/// that is relative, otherwise its logs. `None` where the logs are unknown and the own address is
+/// relative or missing.
 fn link(own: Option<&str>, log_url: Option<&str>) -> Option<String> {
     match (own, log_url) {
         (Some(own), _) if own.contains("://") => Some(own.to_owned()),

@@ -38,7 +38,7 @@ pub struct PublishedMessage<'a> {
 
 /// Returns the payload of a message about a report. It has the fields of the change twice, as older
 /// messages of Zuul have. `facts` is what the report lacks; without an item there, the author, the
-/// times and the buildset are null.
+/// times, the change's address and the buildset are null.
 pub fn payload(report: &Report, message: PublishedMessage<'_>, facts: &PublishedItem) -> Value {
     let candidate = facts.item.as_ref().map(|item| &item.candidate);
     let change = change(&report.change, candidate.map(|candidate| candidate.url.as_str()));
@@ -150,7 +150,8 @@ fn build(
     build
 }
 
-/// Returns the returned data in the record of a run, or `None` while it is running.
+/// Returns the returned data in the record of a run that has ended or is paused; `None` while it
+/// runs.
 fn returned(run: &Run) -> Option<&Map<String, Value>> {
     match &run.phase {
         Phase::Ended(end) => Some(&end.data),

@@ -25,7 +25,8 @@ pub(super) struct ReportMessage<'a> {
 
 impl ReportMessage<'_> {
     /// Returns the action of a mail or MQTT reporter, or `None` for another reporter. `at` is its
-    /// index among the reporters.
+    /// index among the reporters, which the message's id is derived from. A mail also names the
+    /// item's page.
     pub(super) fn action(&self, reporter: &PipelineReporter, at: usize) -> Option<ReportAction> {
         // The id is derived from the report, so that a receiver recognizes a repeated message.
         let id = digest(&["message", self.id, reporter.connection.as_str(), &at.to_string()]);

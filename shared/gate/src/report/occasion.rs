@@ -98,8 +98,10 @@ impl Occasion {
         !self.is_beginning() && !matches!(self, Self::Dequeue | Self::Superseded)
     }
 
-    /// Returns the pipeline's reporters for the occasion. Without reporters for merge conflicts or
-    /// configuration errors, those for failures are returned; for a superseded item, none.
+    /// Returns the pipeline's reporters for the occasion. The reporters for failures are used for
+    /// all kinds of failure, for [`Self::Unmergeable`] and for [`Self::Refused`]; for merge
+    /// conflicts and configuration errors only where the pipeline has none of their own. Empty for
+    /// a superseded item.
     pub(super) fn reporters(self, pipeline: &Pipeline) -> &[PipelineReporter] {
         let reporters = &pipeline.reporters;
         let is_empty = |own: &'_ [PipelineReporter]| own.is_empty();
