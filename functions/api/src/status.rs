@@ -385,7 +385,8 @@ pub(crate) fn waiting_status(item: &Item, job: &Job) -> Option<String> {
     }
 }
 
-/// Returns why the members of a bundle fail, each reason once; empty if none of them fails.
+/// Returns why the items of an entry (one, or a bundle's members) fail or are certain to fail, each
+/// reason once; empty if none does.
 fn failing_reasons(items: &[&Item]) -> Vec<&'static str> {
     let merges = || items.iter().map(|item| &item.merge_status);
     let misconfigured =

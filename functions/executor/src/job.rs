@@ -151,8 +151,9 @@ pub trait Observer: Send + Sync {
     /// The main playbooks passed and the job asks to pause; `pause` holds the data for its
     /// dependents. The build continues after [`Stopper::resume`].
     fn paused(&self, pause: Pause);
-    /// The job has returned this secret data for its dependents. Called before a pause and at the
-    /// end.
+    /// All secret data that the job has returned for its dependents so far; empty if none. It
+    /// replaces that of the earlier call. Called before each [`Self::paused`] and after the last
+    /// playbook; not if the data is too large.
     fn returned_secrets(&self, secret_data: Map<String, Value>);
 }
 

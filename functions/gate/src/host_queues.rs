@@ -55,10 +55,10 @@ pub(crate) async fn load(
     if others.is_empty() {
         return Ok(OwnQueues::new());
     }
-    let move_requests = move_requests(key, loaded);
+    let release_requests = release_requests(key, loaded);
     let heads = others.iter().map(|change| queue::head_key(&own_key(key, change)));
     let keys: Vec<Key> =
-        heads.chain(move_requests.iter().map(|(_, _, request)| request.clone())).collect();
+        heads.chain(release_requests.iter().map(|(_, _, request)| request.clone())).collect();
     let found = get_all(ports, &keys).await?;
     let mut own_queues = OwnQueues::new();
     for change in others {
@@ -89,7 +89,7 @@ pub(crate) async fn load(
             // Only this change is affected; the rest of the queue goes on.
             tracing::error!(queue = %own, %why, host_queue = %key, "the own queue of a change cannot be read; repair that record");
         }
-        let asked = move_requests
+        let asked = release_requests
             .iter()
             .filter(|(of, _, request)| *of == change && found.contains_key(request));
         let release_requests = asked.map(|(_, id, _)| id.clone()).collect();
@@ -169,9 +169,10 @@ fn put_head(
     Ok(Write::Put { record, expect })
 }
 
-/// Returns the move requests that this queue may have sent to own queues for the enqueue messages
-/// in its inbox: the change, the request's id and its key. Whether a request exists is not checked.
-fn move_requests<'a>(
+/// Returns the release requests that this queue may have sent for the enqueue messages in its
+/// inbox, one for each candidate whose own queue is another one: the change, the request's id, and
+/// the key of its record in that queue's inbox. Whether the record exists is not checked.
+fn release_requests<'a>(
     key: &QueueKey,
     loaded: &'a queue::LoadedQueue,
 ) -> Vec<(&'a ChangeKey, InboxMessageId, Key)> {

@@ -255,11 +255,12 @@ impl Intake {
         Ok(delivery)
     }
 
-    /// Adds to `effects` the wakeup of the project's next deferred event after `own`, and the
-    /// removal of the records of `own`. None is woken if `own` is the last one that was deferred,
-    /// or no last one is stored. `concerned` must have been read with
-    /// [`EventOrder::AfterDeferred`]. A next event behind more than [`NEXT_MAX`] other deliveries
-    /// is not found; it comes by its due time.
+    /// Adds to `effects` the removal of the records of `own`, and the wakeup of the project's next
+    /// deferred event after it, which is read from the store here. `concerned` says only which
+    /// event was deferred last: it must have been read with [`EventOrder::AfterDeferred`], and its
+    /// `awaited` must not have been cleared yet. No event is woken if `own` is the last one, or no
+    /// unprocessed one is stored. A next event behind [`NEXT_MAX`] or more other deliveries of the
+    /// tenant is not found; it comes by its due time.
     pub(crate) async fn wake_next_deferred(
         &self,
         own: &DeferredDelivery,

@@ -35,11 +35,12 @@ pub(crate) struct ImageRequest<'a> {
 }
 
 impl Intake {
-    /// Offers the branch that defines the images to each pipeline of the project that an image
-    /// event triggers. Postpones the delivery while the tenant has to wait. The outcome is a
-    /// failure if no triggered pipeline accepts the branch, if the tenant does not have the project
-    /// or could not be read for a day, or if fewer than one or more than [`IMAGES_MAX`] images are
-    /// requested.
+    /// Adds to `effects` the messages that offer the branch that defines the images to each
+    /// pipeline of the project that an image event triggers, and returns them as the outcome for
+    /// the caller to commit; writes nothing itself. The log of `effects` must be empty. The outcome
+    /// is `Postponed` while the tenant has to wait. It is `Failed`, and `effects` are dropped, if no
+    /// triggered pipeline accepts the branch, if the tenant does not have the project or could not
+    /// be read for a day, or if fewer than one or more than [`IMAGES_MAX`] images are requested.
     pub(crate) async fn process_image_event(
         &self,
         id: &DeliveryId,

@@ -181,8 +181,8 @@ fn has_failed(request: &NodeRequest) -> bool {
         && request.result.is_some_and(autohold::is_held_for)
 }
 
-/// Returns the node with the key of the autohold request for which it is held; `None` for other
-/// nodes.
+/// Returns the node's id and the key of the autohold request for which it is held; `None` for a
+/// node that no autohold request holds.
 fn held_for(node: &PoolNode) -> Option<(&NodeId, Key)> {
     match &node.state {
         NodeState::Hold { hold: Some(hold), .. } => {

@@ -236,8 +236,8 @@ impl LocalForge {
         self.engine.create_repository(name, files, by).await.map(drop)
     }
 
-    /// Adds a webhook for all events and returns its number. A `ping` in the name of `by` is
-    /// recorded for it first. An error if the repository does not exist.
+    /// Adds a webhook for all events and returns its number. Its first event, a `ping` in the name
+    /// of `by`, is recorded for delivery. An error if the repository does not exist.
     pub fn add_hook(
         &self,
         repository: &str,

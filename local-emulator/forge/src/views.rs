@@ -14,7 +14,8 @@ pub enum ReviewVote {
 }
 
 impl ReviewVote {
-    /// Returns GitHub's name of the review event.
+    /// Returns the value of `event` with which GitHub's API submits such a review, for example
+    /// `APPROVE`.
     pub(crate) fn event(self) -> &'static str {
         match self {
             Self::Approve => "APPROVE",

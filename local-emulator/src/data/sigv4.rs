@@ -168,7 +168,8 @@ fn canonical_path(path: &str) -> String {
     }
 }
 
-/// Returns the query with its parameters decoded, encoded as they are signed and sorted.
+/// Returns the query as it is signed: each parameter is decoded and percent-encoded as signatures
+/// require, and all are sorted.
 fn canonical_query(query: &str) -> String {
     let mut pairs: Vec<String> = url::form_urlencoded::parse(query.as_bytes())
         .map(|(name, value)| format!("{}={}", encode(&name), encode(&value)))

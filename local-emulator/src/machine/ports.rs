@@ -95,8 +95,8 @@ impl EmulatedQueues {
 
 #[async_trait]
 impl QueuePort for EmulatedQueues {
-    /// Receives at most `max` messages (1 to 10) without waiting. They are hidden for `hidden_for`
-    /// rounded up to seconds, or without it for the queue's own time. A call that receives none is
+    /// Receives at most `max` messages (1 to 10) without waiting. They stay hidden for `hidden_for`,
+    /// rounded up to seconds, or for the queue's own visibility timeout if that is `None`. A call that receives none is
     /// counted as a poll.
     async fn receive(
         &self,

@@ -298,8 +298,8 @@ pub enum LoadError {
 }
 
 impl From<LoadError> for sluice_runtime::batch::ReconcileError {
-    /// Returns the error by which a reconciliation ends: a retry if the store did not answer, and
-    /// for a bad record that its cell cannot be decided on.
+    /// Returns the error that ends a reconciliation: `Retry` if the store did not answer or the
+    /// queue kept changing, `Undecidable` for a bad record.
     fn from(error: LoadError) -> Self {
         match error {
             LoadError::Port(error) => error.into(),

@@ -69,7 +69,9 @@ pub struct Record {
 }
 
 impl Record {
-    /// Returns a new record that has not been stored: revision 0, nothing due.
+    /// Returns a new record that has not been stored: revision 0, nothing due, never expiring.
+    /// [`crate::cell::commit`] raises the revision of its head; the caller that puts the record in
+    /// another [`Write`] sets its revision to 1 first.
     pub fn new(key: Key, body: String) -> Self {
         Self {
             key,
@@ -108,7 +110,7 @@ pub enum Expect {
 pub enum Write {
     /// Stores the record.
     Put {
-        /// The whole record to store.
+        /// The whole record to store, with its new revision: the store does not raise it.
         record: Record,
         /// The condition.
         expect: Expect,

@@ -627,7 +627,8 @@ fn add_unique<T>(
 }
 
 /// Takes the limit of a tenant in the attribute `name`; `None` for -1, which means no limit, as in
-/// Zuul. If it is absent or, with an error, not an integer from 0, returns the default `usual`.
+/// Zuul. Returns the default `usual` if it is absent, and, with an error, for any other value than
+/// an integer of at least 0.
 fn limit(f: &mut Fields<'_>, name: &'static str, usual: u32, p: &mut Diagnostics) -> Option<u32> {
     if f.peek(name).is_some_and(|node| node.value == Value::Int(-1)) {
         f.take(name);

@@ -24,8 +24,8 @@ const UNNAMED_OPERATOR: &str = "an operator";
 
 impl Planner<'_> {
     /// Applies operators' commands and consumes them. Must be called before
-    /// [`Self::consume_inbox`], which leaves commands out: other messages may wait for a layout, or
-    /// for the landing that halted the queue. Commands that wait for a landing stay in the inbox.
+    /// [`Self::consume_inbox`], which leaves commands out: a command must not queue behind messages
+    /// that wait for a layout, or for the landing that halted the queue. Commands that wait for a landing stay in the inbox.
     /// With [`Full`] the last command may be applied in part; it and those after it stay for the
     /// next plan.
     pub(super) fn apply_commands(&mut self) -> Result<(), Full> {

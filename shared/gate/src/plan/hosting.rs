@@ -84,8 +84,9 @@ fn is_newer(
         && other_as_of < one_as_of
 }
 
-/// Returns the message that asks a change's own queue to release it to the queue `to`; sends
-/// nothing. Its id is the same for each repetition by one enqueue message.
+/// Returns the message that asks a candidate's own queue to release its change to the queue `to`;
+/// sends nothing, and the caller addresses it. `message` is the enqueue message with this
+/// candidate: the same message, change and queue always give the same id.
 pub fn release_request(
     message: &InboxMessage,
     candidate: &Candidate,
