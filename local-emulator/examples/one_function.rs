@@ -31,8 +31,8 @@ fn wait_at(gate: &str) -> std::io::Result<()> {
 }
 
 /// Does what the field `do` of the event says: `fail` is an error, `hang` never answers, `large`
-/// answers 7 MB, `who` answers with the process, the call and its environment. Anything else
-/// answers with the event.
+/// answers 7 MB. `who` answers with the process, the call and some of its environment; an error if
+/// a variable that the emulator sets is missing. Anything else, or no `do`, answers with the event.
 async fn answer(event: LambdaEvent<Value>) -> Result<Value, Error> {
     let LambdaEvent { payload, context } = event;
     match payload.get("do").and_then(Value::as_str) {

@@ -157,8 +157,8 @@ pub struct LocalForge {
 impl LocalForge {
     /// Starts a forge on 127.0.0.1 on the data in its directory, which is created if it is missing.
     /// First records what an earlier forge left half done when it was killed; an error if a git
-    /// command of it still runs after 60 s. When this returns, requests are answered and recorded
-    /// webhooks are being sent.
+    /// command of it still runs after 60 s, or if the directory or the port cannot be used. When
+    /// this returns, requests are answered and recorded webhooks are being sent.
     pub async fn start(options: ForgeOptions) -> Result<Self, StartError> {
         let ForgeOptions { root, port, accounts, first_hook } = options;
         let folder = |source| StartError::Folder { folder: root.clone(), source };
@@ -188,8 +188,9 @@ impl LocalForge {
         Ok(Self { engine, address, stop: Some(stop), server: Some(server), sender, busy })
     }
 
-    /// Stops listening and returns when the running requests are answered. Then no further webhooks
-    /// are sent; deliveries that wait are sent after the next start.
+    /// Stops listening and returns when the running requests are answered. Then no further webhook
+    /// is taken up. A delivery that still waits is sent after the next start. One that is marked as
+    /// being sent may not arrive: the next start marks it as failed.
     pub async fn stop(mut self) {
         drop(self.stop.take());
         if let Some(server) = self.server.take() {
@@ -225,8 +226,8 @@ impl LocalForge {
     }
 
     /// Creates a repository `owner/name` whose branch `main` contains these files; without files it
-    /// is empty. `by` is the author of the commit, whose permission is not checked. An error if the
-    /// name is invalid or used.
+    /// is empty. `by` is the author of the commit, whose permission is not checked. Adds the first
+    /// hook of the options, if there is one. An error if the name is invalid or used.
     pub async fn create_repository(
         &self,
         name: &str,
@@ -316,7 +317,7 @@ impl LocalForge {
     }
 
     /// Replaces the description of a pull request, open or not. Permissions are not checked. An
-    /// error if its base branch is missing.
+    /// error if its base branch is missing, although that stays the same.
     pub async fn describe(
         &self,
         repository: &str,
@@ -329,7 +330,8 @@ impl LocalForge {
     }
 
     /// Reviews the present head of a pull request, open or not, and returns the review's number. An
-    /// error if `by` is the author and does more than comment; permissions are not checked.
+    /// error if there is no such pull request, or `by` is its author and does more than comment.
+    /// Permissions are not checked.
     pub fn review(
         &self,
         repository: &str,
@@ -482,7 +484,8 @@ impl LocalForge {
     }
 
     /// Waits, without a time limit, until every recorded delivery of a repository was tried once,
-    /// whether it was answered or not. Returns at once for an unknown repository.
+    /// whether it was answered or not. Returns at once for an unknown repository. A delivery whose
+    /// hook was deleted before it was sent is waited for in vain.
     pub async fn deliveries_tried(&self, repository: &str) -> Result<(), ApiError> {
         loop {
             let tried = self.engine.settled.notified();

@@ -240,7 +240,7 @@ impl Git {
     }
 
     /// Returns the numbers of the pull requests, open or not, whose ref `refs/pull/<number>/head`
-    /// is `tip` or one of its ancestors.
+    /// is `tip` or one of its ancestors. An error if `tip` is no commit.
     pub async fn pulls_within(&self, tip: &str) -> Result<BTreeSet<u64>, GitError> {
         let text = self
             .run(&["for-each-ref", &format!("--merged={tip}"), "--format=%(refname)", "refs/pull/"])
@@ -335,7 +335,8 @@ impl Git {
 
     /// Returns (type, id, name) of each entry of a directory at a revision, without those of its
     /// subdirectories; the type is git's `blob`, `tree` or `commit`. The empty path is the root.
-    /// Empty if there is no such revision or directory, or the path is a file.
+    /// Empty if git fails, as when there is no such revision or directory, or the path is a file.
+    /// An error only if git does not start or takes longer than 60 s.
     pub async fn folder(
         &self,
         revision: &str,

@@ -254,8 +254,9 @@ impl Front {
 
     /// Verifies the signature, passes a request to its service and returns the response and what
     /// the call used. No usage if the signature is refused, because no one is charged for such a
-    /// call; at S3 only if it is refused with status 403. `operation` is the one that
-    /// [`Self::operation`] returned. Faults are not applied here.
+    /// call. A call to S3 whose signature was not verified has none only if the status is 403; any
+    /// other response counts. `operation` is the one that [`Self::operation`] returned. Faults are
+    /// not applied here.
     async fn answer(
         &self,
         service: &Service,

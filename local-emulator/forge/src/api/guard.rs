@@ -93,8 +93,9 @@ pub(super) async fn authenticate(
     response
 }
 
-/// Passes on requests whose host names all mean this machine, and answers others with status 421.
-/// Otherwise a web page could read every repository through a visitor's browser (DNS rebinding).
+/// Passes on requests whose host names are all IP addresses (any) or `localhost`, and answers
+/// others with status 421. Otherwise a web page could read every repository through a visitor's
+/// browser (DNS rebinding).
 pub(super) async fn by_own_name(request: Request, next: Next) -> Response {
     if is_for_us(&request) {
         next.run(request).await

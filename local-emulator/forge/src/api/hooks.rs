@@ -41,9 +41,9 @@ pub(super) async fn list(
     ok(hooks.iter().map(|hook| shapes::hook(&engine.web, &full_name, hook)).collect())
 }
 
-/// Adds a webhook to a repository and sends it a `ping`. Without a list of events it gets pushes
-/// only. Answers with status 201; with 404 for an unknown repository. Only a caller with write
-/// permission may do it.
+/// Adds a webhook to a repository and records a `ping` to be sent to it. Without a list of events
+/// it gets pushes only. Answers with status 201; with 404 for an unknown repository. Only a caller
+/// with write permission may do it.
 pub(super) async fn create(
     State(engine): State<Arc<Engine>>,
     Extension(caller): Extension<Caller>,

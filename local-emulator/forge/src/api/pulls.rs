@@ -26,8 +26,8 @@ pub(super) struct Filter {
 }
 
 /// Answers with a page of a repository's pull requests that match the filter, without mergeability.
-/// Without `state` only open ones match; `head` may have the form `owner:branch`, whose owner is
-/// ignored. The newest come first unless `direction` is `asc`.
+/// Without `state`, or with an unknown one, only open ones match; `head` may have the form
+/// `owner:branch`, whose owner is ignored. The newest come first unless `direction` is `asc`.
 pub(super) async fn list(
     State(engine): Forge,
     Path((owner, name)): Here,
@@ -57,8 +57,8 @@ pub(super) async fn list(
 }
 
 /// Answers with a page of the pull requests, open or not, whose present head is exactly the commit
-/// with this full id, the oldest first. GitHub also lists those that contain it elsewhere; callers
-/// compare the heads.
+/// with this full id, the oldest first; empty for an unknown commit. GitHub also lists those that
+/// contain it elsewhere; callers compare the heads.
 pub(super) async fn of_commit(
     State(engine): Forge,
     Path((owner, name, sha)): Path<(String, String, String)>,
@@ -312,8 +312,9 @@ pub(super) struct ReviewBody {
 
 /// Submits a review with its comments on lines and answers with it, without those comments. It is
 /// about the pull request's head unless the request names a commit. Any caller with an account may
-/// review, the author only with a comment. An error (422) if a comment is on a file that the pull
-/// request does not change, or its first line is not before its last one.
+/// review, the author only with a comment. An error (422) if `event` is unknown, a comment is on a
+/// file that the reviewed commit does not change, or its first line is not before its last one; 404
+/// if the base branch is missing and the pull request is not merged.
 pub(super) async fn review(
     State(engine): Forge,
     Extension(caller): Extension<Caller>,

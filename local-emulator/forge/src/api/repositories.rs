@@ -90,8 +90,8 @@ pub(super) async fn branches(
 }
 
 /// Answers with one branch, its newest commit and whether it is protected; 404 if it does not
-/// exist. For a path that ends in `/protection`, answers instead with whether the branch is locked,
-/// whether it exists or not; 404 if it is not protected.
+/// exist. For a path that ends in `/protection`, answers instead whether the branch is locked, even
+/// if it does not exist; 404 if it is not protected.
 pub(super) async fn branch(
     State(engine): Forge,
     Path((owner, name, branch)): Path<(String, String, String)>,

@@ -20,10 +20,11 @@ const BASE_MODIFIED: &str = "Base branch was modified. Review and try the merge 
 
 impl Engine {
     /// Merges a pull request and returns the commit at which its base branch is afterwards; records
-    /// the events that follow. Refused (405) if it is not open or a draft, conflicts, has no base
-    /// branch, or a fault says so; (409) if its head is not `expected`, without which any head is
-    /// merged. Also refused (405) if the branch moved unseen, which is then recorded. Without
-    /// `message` one is composed from the title; rebased commits keep their messages in any case.
+    /// the events that follow. The permission of `by` is not checked. Refused (405) if the pull
+    /// request is not open or a draft, conflicts, has no base branch, or a fault says so; (409) if
+    /// its head is not `expected`, without which any head is merged. Also refused (405) if the
+    /// branch moved unseen, which is then recorded. Without `message` one is composed from the
+    /// title; rebased commits keep their messages in any case.
     pub async fn merge(
         &self,
         full_name: &str,
@@ -80,8 +81,8 @@ impl Engine {
     }
 
     /// Applies the faults that are switched on for a merge, which count as having happened: an
-    /// error with status 405 if the merge is to be refused, or an untested commit on the base
-    /// branch before it. Nothing happens without such a fault.
+    /// error with status 405 if the merge is to be refused or its mergeability is to be unknown, or
+    /// an untested commit on the base branch before it. Nothing happens without such a fault.
     async fn apply_faults(&self, held: &Held, pull: &Pull) -> Result<(), ApiError> {
         let wanted = |fault: &ForgeFault| {
             matches!(
@@ -108,8 +109,8 @@ impl Engine {
     }
 
     /// Commits a file to the branch that the fault [`ForgeFault::PushBefore`] names, before the
-    /// client's push, so that the push is rejected. Nothing happens if that fault is not switched
-    /// on.
+    /// client's push, and records the events that follow. A push to that branch is then rejected.
+    /// Nothing happens if that fault is not switched on.
     pub async fn overtake(&self, held: &Held) -> Result<(), ApiError> {
         let wanted = |fault: &ForgeFault| matches!(fault, ForgeFault::PushBefore { .. });
         for fault in self.faults.take(&held.full_name, "POST", "/git-receive-pack", wanted) {
@@ -134,7 +135,8 @@ impl Engine {
     /// Creates the ref with the full name `name` at the commit that `to` names, or moves it there,
     /// as `how` says, and records the events that follow. An error (422) if `to` names no commit,
     /// if the ref exists with `Create` or does not with `Forward` or `Force`, or if the move is not
-    /// a fast-forward with `Forward`. Marks of protection are ignored.
+    /// a fast-forward with `Forward`. A ref that is an annotated tag cannot be moved. Marks of
+    /// protection are ignored.
     pub async fn set_ref(
         &self,
         full_name: &str,
@@ -218,8 +220,9 @@ async fn make(
 }
 
 /// Creates copies of the commits of `head` that `tip` lacks, one on top of the other from `tip`,
-/// and returns the last one; moves no ref. Merge commits are left out; of more than 250 commits
-/// only the newest 250 are copied. Returns `tip` if nothing is left, `None` if a commit conflicts.
+/// and returns the last one; moves no ref. Merge commits and commits without a parent are left out;
+/// of more than 250 commits only the newest 250 are copied. Returns `tip` if nothing is left,
+/// `None` if a commit conflicts.
 async fn rebase(
     git: &Git,
     tip: &str,

@@ -110,8 +110,8 @@ impl Engine {
     }
 
     /// Stores a review of a pull request, open or not, records an event and returns the review.
-    /// Without a commit it is about the present head. An error (422) for an unknown vote, or if the
-    /// pull request's author does more than comment.
+    /// Without a commit it is about the present head; a given commit is not checked. An error (422)
+    /// for an unknown vote, or if the pull request's author does more than comment.
     pub fn review(&self, full_name: &str, new: NewReview, by: &str) -> Result<Review, ApiError> {
         let NewReview { number, event, body, commit, lines } = new;
         let state = match event.as_str() {
