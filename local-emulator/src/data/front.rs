@@ -170,10 +170,11 @@ impl Front {
 
     /// Answers one signed request of any service, with the faults and deliberate kills for the
     /// principal whose key it names. Counts the call in the meter, also if an injected error
-    /// replaces it; a call whose signature is refused, or whose caller is killed before it, is not
-    /// counted. An unsigned request, or one to an unknown service, is answered with an error before
-    /// anything else. Errors and kills after the effect apply only to calls that succeeded. A
-    /// response marked with [`ConnectionLost`] must not be sent.
+    /// replaces it. Not counted is a call whose caller is killed before it or whose signature is
+    /// refused (at S3 only if the status is then 403). An unsigned request, or one to an unknown
+    /// service, is answered with an error before anything else. Errors and kills after the effect
+    /// apply only to calls that succeeded. A response marked with [`ConnectionLost`] must not be
+    /// sent.
     pub async fn call(&self, request: Request<Bytes>) -> Response<Bytes> {
         let Some(scope) = sigv4::scope(&request) else {
             return unsigned(&request);

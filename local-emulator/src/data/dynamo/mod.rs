@@ -122,9 +122,9 @@ impl Dynamo {
     }
 
     /// Checks the caller's permissions, runs one operation and returns the body of the response;
-    /// queries of an index see the copy that lags. Adds the units that it consumed to `usage`. An
-    /// error if the body is no JSON object, a policy denies any part of it, or DynamoDB would
-    /// refuse it.
+    /// queries and scans of an index see the copy that lags. Adds the units that it consumed to
+    /// `usage`. An error if the body is no JSON object, a policy denies any part of it, or DynamoDB
+    /// would refuse it.
     fn answer(
         &self,
         operation: &str,

@@ -310,8 +310,8 @@ impl S3 for Buckets {
 
     /// Copies an object of any bucket, if the conditions on its entity tag hold (otherwise 412);
     /// the caller must be allowed to read it. Headers and metadata are the source's unless the
-    /// request replaces them. The write itself has no conditions. A missing source is an error as
-    /// in a read.
+    /// request replaces them. The write itself has no conditions. A missing source, object or
+    /// bucket, is 404 only for a caller that may list that bucket, otherwise 403.
     async fn copy_object(
         &self,
         req: S3Request<CopyObjectInput>,
@@ -376,8 +376,8 @@ impl S3 for Buckets {
         }))
     }
 
-    /// Answers with a page of at most 1000 objects and common prefixes in the order of keys. A page
-    /// of 0 keys is empty and the last one.
+    /// Answers with a page of at most 1000 objects and common prefixes in the order of keys; 404 if
+    /// there is no such bucket. A page of 0 keys is empty and the last one.
     async fn list_objects_v2(
         &self,
         req: S3Request<ListObjectsV2Input>,
