@@ -256,9 +256,9 @@ impl Host {
     }
 }
 
-/// Creates the machine's files (host keys, logins, configuration) in place of earlier ones, and
-/// runs the user data's script, if there is one. The last file, `ready`, marks them as complete. A
-/// script that fails is no error. No process of the machine may run.
+/// Creates the machine's files (host keys, logins, configuration) and runs the user data's script,
+/// if there is one; first deletes all that is in `directory`. The last file, `ready`, marks the
+/// files as complete. A script that fails is no error. No process of the machine may run.
 fn install(directory: &Path, record: &Record) -> io::Result<()> {
     match fs::remove_dir_all(directory) {
         Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
@@ -348,8 +348,9 @@ fn host_keys(instance: &Path) -> io::Result<()> {
 
 /// Writes the password, shadow and group files of the machine in `directory`, and creates the home
 /// directories of the logins in `setup`. The password and group files are those of the emulator's
-/// host with these logins added or replaced. No login has a password. Without root rights these
-/// logins have the emulator's own user id, and `root` stays as on the host.
+/// host with these logins added or replaced. No login has a password. With root rights each login
+/// has a user id of its own, and `root` stays as on the host. Without them all these logins, also
+/// `root`, have the emulator's own user id.
 fn logins(directory: &Path, setup: &Setup) -> io::Result<()> {
     let instance = directory.join("instance");
     // Without root rights, `root` is another name of the emulator's own user.

@@ -256,9 +256,10 @@ fn zone(ec2: &Ec2, parameters: &Parameters) -> Result<String, Refusal> {
     }
 }
 
-/// Returns the XML of machines that the ids and filters select, a page at a time in the order of
-/// launches; terminated ones for an hour after their end. An error for an unknown id or filter, a
-/// page size outside 5 to 1000 or together with ids, or if the caller may not.
+/// Returns the XML of machines that the ids and filters select; terminated ones for an hour after
+/// their end. The pages follow the order of launches; within a page the order is that of the
+/// reservations' ids. An error for an unknown id or filter, a page size outside 5 to 1000 or
+/// together with ids, or if the caller may not.
 pub(super) fn describe(
     ec2: &Ec2,
     caller: &Caller,
@@ -449,8 +450,9 @@ pub(super) fn images(
 }
 
 /// Adds tags to machines one after another, in place of tags with the same keys; the caller must be
-/// allowed for each machine before anything is changed. An error for an unknown machine, or for
-/// more than 50 tags on one; machines before it then keep their new tags.
+/// allowed for each machine before anything is changed. An error without ids or without tags, for
+/// an unknown machine, or for more than 50 tags on one; machines before it then keep their new
+/// tags.
 pub(super) fn create_tags(
     ec2: &Ec2,
     caller: &Caller,
