@@ -484,8 +484,7 @@ impl LocalForge {
     }
 
     /// Waits, without a time limit, until every recorded delivery of a repository was tried once,
-    /// whether it was answered or not. Returns at once for an unknown repository. A delivery whose
-    /// hook was deleted before it was sent is waited for in vain.
+    /// whether it was answered or not. Returns at once for an unknown repository.
     pub async fn deliveries_tried(&self, repository: &str) -> Result<(), ApiError> {
         loop {
             let tried = self.engine.settled.notified();

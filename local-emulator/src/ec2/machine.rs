@@ -128,8 +128,9 @@ impl Host {
         Ok(())
     }
 
-    /// Ends the processes of a machine and deletes its files; no error if there are none. An error,
-    /// with the files kept, if a process is still there after five seconds.
+    /// Ends the processes of a machine and deletes its files; no error if there are none. A process
+    /// that this emulator started is waited for without a limit. An error, with the files kept, if
+    /// one of an earlier emulator is still there after five seconds.
     pub(super) fn end(&self, id: &str) -> io::Result<()> {
         self.stop(id)?;
         match fs::remove_dir_all(self.directory.join(id)) {

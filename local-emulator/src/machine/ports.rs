@@ -95,9 +95,9 @@ impl EmulatedQueues {
 
 #[async_trait]
 impl QueuePort for EmulatedQueues {
-    /// Receives at most `max` messages (1 to 10) without waiting. They stay hidden for `hidden_for`,
-    /// rounded up to seconds, or for the queue's own visibility timeout if that is `None`. A call that receives none is
-    /// counted as a poll.
+    /// Receives at most `max` messages (1 to 10) without waiting. They stay hidden for
+    /// `hidden_for`, rounded up to seconds, or for the queue's own visibility timeout if that is
+    /// `None`. A call that receives none is counted as a poll.
     async fn receive(
         &self,
         queue_arn: &str,
@@ -113,8 +113,8 @@ impl QueuePort for EmulatedQueues {
     }
 
     /// Deletes messages, ten in one counted call. Stops at the first error; messages before it are
-    /// deleted. A message that is gone or received again since, and an invalid receipt, are no
-    /// error.
+    /// deleted. A message that is gone, visible again or received again since is no error; a
+    /// receipt that this queue did not make is one.
     async fn delete(&self, queue_arn: &str, receipts: &[String]) -> Result<(), QueueError> {
         for batch in receipts.chunks(limits::BATCH_MAX) {
             let batch = batch.to_vec();
@@ -135,7 +135,7 @@ impl QueuePort for EmulatedQueues {
 
     /// Sets for how long messages stay hidden from now, rounded up to seconds, ten in one counted
     /// call. Stops at the first error. A message that is gone, visible or received again since, and
-    /// an invalid receipt or time, are no error.
+    /// a time over SQS's limit, are no error; a receipt that this queue did not make is one.
     async fn hide_for(
         &self,
         queue_arn: &str,
@@ -180,7 +180,8 @@ fn received(batch: &[Delivered]) -> (Purpose, usize) {
 }
 
 /// Turns the errors that a message is gone, visible again or received elsewhere into success: it is
-/// redelivered or done. An invalid receipt or time becomes success too. Other errors stay.
+/// redelivered or done. An invalid time becomes success too. Other errors stay, also that of a
+/// receipt that the queue did not make.
 fn ignore_not_in_flight(outcome: Result<(), SqsError>) -> Result<(), SqsError> {
     match outcome {
         Err(SqsError::Refused(Refusal::NotInFlight { .. } | Refusal::InvalidParameter { .. })) => {

@@ -41,7 +41,9 @@ fn failed(name: &str, why: &impl Display) -> MachineError {
     MachineError::Provision { name: name.to_owned(), why: why.to_string() }
 }
 
-/// Returns the settings of a queue from the template; what it does not say has AWS's defaults.
+/// Returns the settings of a queue from the template: its visibility timeout, retention and dead
+/// letter queue; all else has AWS's defaults. A FIFO queue, though, always has high throughput and
+/// deduplicates by id within a message group.
 fn queue_settings(queue: &MessageQueuePlan) -> SqsQueueSettings {
     let mut settings = match queue.kind {
         QueueKind::Standard => SqsQueueSettings::standard(),

@@ -27,9 +27,9 @@ enum PullTransition {
 impl Engine {
     /// Compares the branches and tags with those last seen, stores the new ones and records what
     /// follows, in the name of `by`: push events, moved heads, and pull requests that were merged
-    /// or whose head branch is gone. Nothing is recorded twice. To be called after every command
-    /// that may have moved a ref, while the repository is still locked by `held`. An error (404) if
-    /// the repository is not recorded.
+    /// or whose head branch is gone. Also moves the refs `refs/pull/<number>/head` along. Nothing
+    /// is recorded twice. To be called after every command that may have moved a ref, while the
+    /// repository is still locked by `held`. An error (404) if the repository is not recorded.
     pub(crate) async fn observe(&self, held: &Held, by: &str) -> Result<(), ApiError> {
         let repository = self.repository(&held.full_name)?;
         let refs = held.git.refs().await?;
