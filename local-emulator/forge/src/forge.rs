@@ -190,7 +190,7 @@ impl LocalForge {
 
     /// Stops listening and returns when the running requests are answered. Then no further webhook
     /// is taken up. A delivery that still waits is sent after the next start. One that is marked as
-    /// being sent may not arrive: the next start marks it as failed.
+    /// being sent may not arrive; the next start then marks it as failed.
     pub async fn stop(mut self) {
         drop(self.stop.take());
         if let Some(server) = self.server.take() {
