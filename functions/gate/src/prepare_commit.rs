@@ -245,8 +245,8 @@ impl<'a> Preparation<'a> {
         });
     }
 
-    /// Stores the order of a build. Creates its node request and wakes the provider, or, if the
-    /// draft has no node request, sends the build to the executors at once.
+    /// Adds the order of a build to the commit, with its node request and the provider's wakeup,
+    /// or, if the draft has no node request, with the wakeup that sends the build to the executors.
     fn order_build(&mut self, draft: &OrderDraft) -> Result<(), PortError> {
         let (key, now) = (self.key, self.now);
         self.writes.push(put_order(&Order {
@@ -294,8 +294,8 @@ impl<'a> Preparation<'a> {
         Ok(())
     }
 
-    /// Stores the request to stop a build, and wakes the provider that has its node request, if
-    /// there is one. The provider withdraws it then.
+    /// Adds the request to stop a build to the commit, with the wakeup of the provider that has its
+    /// node request, if there is one. The provider withdraws the request then.
     fn stop_build(&mut self, stop: &BuildStop) -> Result<(), PortError> {
         let wish = sluice_records::build::StopRequest {
             why: stop.why.clone(),

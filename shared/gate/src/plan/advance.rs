@@ -316,7 +316,7 @@ impl Planner<'_> {
     /// only records that in the job. Ends the job without a build if it is `noop`, a required
     /// artifact failed, or no provider offers its nodes. Returns whether the job changed, so that
     /// the caller has to store `item`. The caller has checked that the job waits, that its
-    /// dependencies are over and that it fits.
+    /// dependencies let it run ([`is_unblocked`]) and that it fits.
     fn start_job(&mut self, item: &mut Item, at: usize) -> bool {
         let Some(merged) = item.merged().cloned() else {
             return false;

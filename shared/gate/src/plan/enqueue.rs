@@ -138,10 +138,11 @@ impl Planner<'_> {
     }
 
     /// Dequeues what a single change replaces: other revisions, unless they may stay beside it
-    /// ([`Self::may_coexist`]), and the same one if it has more dependencies, is in another bundle
-    /// now or is marked for dequeueing. Rejects and logs a change that is outdated, already queued,
-    /// or merged and still running its reporter jobs here. `needs_more` says that it depends on
-    /// changes which it did not depend on before; then it is not outdated.
+    /// ([`Self::may_coexist`]), and the same one if it has more dependencies, is marked for
+    /// dequeueing or, outside dependent pipelines, is queued in a bundle that is another one now.
+    /// Rejects and logs a change that is outdated, already queued, or merged and still running its
+    /// reporter jobs here. `needs_more` says that it depends on changes which it did not depend on
+    /// before; then it is not outdated.
     fn replace_queued(
         &mut self,
         candidate: &Candidate,
@@ -173,7 +174,7 @@ impl Planner<'_> {
     /// Dequeues all revisions of a bundle's members. Rejects and logs a bundle that is already
     /// queued as it is, has an outdated member (except in a dependent pipeline), or has a member
     /// that was merged and runs its reporter jobs. `needs_more` says that one depends on changes
-    /// which it did not depend on before.
+    /// which it did not depend on before; then only the last of these counts.
     fn replace_queued_members(
         &mut self,
         members: &[&Candidate],

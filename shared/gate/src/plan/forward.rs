@@ -216,9 +216,9 @@ impl Planner<'_> {
         self.head.slots().any(|slot| self.queue_to_move_to(slot).is_some())
     }
 
-    /// Returns the queue that a change has to move to; `None` if it belongs here or has succeeded.
-    /// It also stays while it or one of its dependencies is being merged, since the dependency
-    /// could not be enqueued there.
+    /// Returns the queue that a change has to move to, which is [`Self::other_queue_of`] it; `None`
+    /// also if it has succeeded, and while it or one of its dependencies is being merged, since the
+    /// dependency could not be enqueued there.
     fn queue_to_move_to(&self, slot: &Slot) -> Option<QueueKey> {
         let needs = self
             .items
@@ -360,14 +360,16 @@ impl Planner<'_> {
     }
 
     /// Returns the queue that a change queued here belongs to by the live layout, if it is not this
-    /// one. `None` if the live layout has no such pipeline, and in independent and supercedent
-    /// pipelines, where a change always belongs to the same queue.
+    /// one. `None` if the live layout has no such pipeline, and if the pipeline is neither
+    /// dependent nor serial, both by this queue's head and by the live layout. If only one of them
+    /// is, the pipeline's manager has changed, and the change belongs elsewhere.
     fn other_queue_of(&self, change: &ChangeRef) -> Option<QueueKey> {
         let is_shared = |manager: Manager| matches!(manager, Manager::Dependent | Manager::Serial);
         if !is_shared(self.head.manager)
             && !self.snapshot.pipeline.is_some_and(|live| is_shared(live.manager))
         {
-            return None; // Change queues and branch queues are fixed, whatever is configured.
+            // Such entries finish where they are, even if the manager changed between these two.
+            return None;
         }
         self.live_queue_of(change)
     }
