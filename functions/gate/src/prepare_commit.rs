@@ -328,8 +328,8 @@ impl<'a> Preparation<'a> {
 
     /// Adds the write of a branch lock to the commit, on condition that its record is unchanged
     /// since it was read, or that there is still none. A takeover also requires that the landing of
-    /// its previous holder is unchanged, unless that was ended or missing. Keeps the new state for
-    /// the next plan.
+    /// its previous holder, if that has not ended, is unchanged. Keeps the new state for the next
+    /// plan.
     fn put_branch_lock(&mut self, lock: BranchLock) -> Result<(), PortError> {
         let known = self.loaded.branch_locks.get(&lock.branch);
         self.writes.extend(known.and_then(|known| known.takeover_condition(&lock)));
