@@ -224,7 +224,7 @@ impl Planner<'_> {
     /// Removes the partly merged bundle at `position` from the queue and ends its `landing`. Merged
     /// members are remembered, emit `project-change-merged` and are reported as merged. All others
     /// are dequeued for the reason `why`; for the one whose landing was interrupted, the reason
-    /// says if it may be merged. Also wakes the tenant. With [`Full`] nothing is done.
+    /// says if it may be merged. Also has the plan wake the tenant. With [`Full`] nothing is done.
     fn end_partial_bundle(
         &mut self,
         position: usize,

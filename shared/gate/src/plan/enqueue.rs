@@ -84,10 +84,10 @@ impl Planner<'_> {
     /// Appends a change, or the members of a bundle in merge order, to the queue as one entry, and
     /// dequeues what they replace, such as members that are queued alone. Appends nothing and logs
     /// why if the change, or the bundle as it is, is already queued, or if one of them is outdated,
-    /// merged or may not enter. An outdated member does not keep a bundle out of a dependent
-    /// pipeline. Also reports a refusal that a candidate carries, the exceeded limit of the
-    /// pipeline, and candidates that the configuration moved here. What they replace may have left
-    /// even then.
+    /// merged or may not enter; new dependencies ([`Self::adds_dependencies`]) override the first
+    /// two. An outdated member does not keep a bundle out of a dependent pipeline. Also reports a
+    /// refusal that a candidate carries, the exceeded limit of the pipeline, and candidates that
+    /// the configuration moved here. What they replace may have left even then.
     pub(super) fn enqueue(
         &mut self,
         message: &InboxMessage,

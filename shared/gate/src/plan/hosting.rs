@@ -343,8 +343,8 @@ impl Planner<'_> {
         Ok(Routing::Consumed)
     }
 
-    /// Sends the members of an offered bundle to their own queues, each alone, if the pipeline
-    /// merges changes separately: an older layout had formed the bundle. Returns
+    /// Has the plan send the members of an offered bundle to their own queues, each alone, if the
+    /// pipeline merges changes separately: an older layout had formed the bundle. Returns
     /// [`Routing::Consumed`] then. Otherwise does nothing and returns [`Routing::Here`].
     fn split_offered_bundle(&mut self, message: &InboxMessage) -> Result<Routing, Full> {
         let InboxMessageKind::Enqueue { candidates } = &message.kind else {
@@ -488,9 +488,9 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Forwards a message unchanged, but under a new id, to another queue, and logs that. Also
-    /// removes records that this queue hosts a change of the message which is not queued here. The
-    /// caller has reserved [`FORWARD_RECORDS`] and consumes the message.
+    /// Has the plan forward a message unchanged, but under a new id, to another queue, and logs
+    /// that. Also removes records that this queue hosts a change of the message which is not queued
+    /// here. The caller has reserved [`FORWARD_RECORDS`] and consumes the message.
     fn forward_message(&mut self, message: &InboxMessage, to: &QueueKey) {
         // Repair stale residencies: otherwise the two queues would forward the message to each
         // other forever.
@@ -507,7 +507,8 @@ impl Planner<'_> {
         self.send(to.clone(), InboxMessage { id, ..message.clone() });
     }
 
-    /// Writes a message to the inbox of another queue. The caller has made sure that it fits.
+    /// Has the plan write a message to the inbox of another queue and wake that queue. The caller
+    /// has made sure that it fits.
     pub(super) fn send(&mut self, queue: QueueKey, message: InboxMessage) {
         self.ledger.push(QueueAction::SendMessage { queue, message: Box::new(message) });
     }
