@@ -70,8 +70,8 @@ impl Reader<'_> {
     }
 
     /// Reads the whole cell by a query, and the answers. For an idle queue with a recently read
-    /// layout, that layout is used, and besides the cell only the own queues of hosted changes are
-    /// read. `watch` is what was known of the executors before.
+    /// layout, that layout is used, and besides the cell only the own queues of the changes that
+    /// its messages are about are read. `watch` is what was known of the executors before.
     async fn all_records(&self, watch: ExecutorWatch) -> Result<QueueContext, ReconcileError> {
         let queue = queue::load(self.ports, self.key).await?;
         if let Some(live) = self.recent_layout(&queue) {
@@ -126,10 +126,10 @@ impl Reader<'_> {
     }
 
     /// Returns the recently read layout for an idle queue, or `None` where the layout has to be
-    /// read: the queue is not idle, an operator holds the tenant's events, or the layout is too old
-    /// or older than the one that a message was routed by. New changes are only admitted and their
-    /// states requested under it. If a newer layout is live, the next reconcile requests the states
-    /// again, as after any new layout.
+    /// read: the queue is not idle, an operator holds the tenant's events, the layout is too old or
+    /// older than the one that a message was routed by, or a message does not name the layout it
+    /// was routed by. New changes are only admitted and their states requested under it. If a newer
+    /// layout is live, the next reconcile requests the states again, as after any new layout.
     fn recent_layout(&self, queue: &queue::LoadedQueue) -> Option<LiveLayout> {
         let is_idle = queue.items.is_empty()
             && queue

@@ -40,7 +40,7 @@ pub struct PreparedCommit {
 /// Returns the commit that executes a plan, without writing it. `failures` is the record of the
 /// pipeline's failure count as it was read; `None` if there is none. Fails, so that the queue is
 /// read and planned again, if the queue has no head or the plan changes a landing or another
-/// change's own queue that was not read.
+/// change's own queue that was not read, or an own queue that cannot be read.
 pub(crate) fn prepare_commit(
     key: &QueueKey,
     loaded: &QueueContext,
@@ -193,8 +193,8 @@ impl<'a> Preparation<'a> {
         Ok(())
     }
 
-    /// Writes an item as the next version of its record, without a condition of its own: the head's
-    /// revision guards the whole cell.
+    /// Adds the write of an item as the next version of its record to the commit, without a
+    /// condition of its own: the head's revision guards the whole cell.
     fn put_item(&mut self, item: Item) -> Result<(), PortError> {
         let before = self.loaded.queue.items.get(&item.id).map(|(record, _)| &**record);
         let record = queue::item_record(self.key, before, &item)?;
@@ -204,7 +204,8 @@ impl<'a> Preparation<'a> {
         Ok(())
     }
 
-    /// Deletes the record of an item, if it was stored before this plan, and stores its buildset.
+    /// Adds the deletion of an item's record, if the item was stored before this plan, and the
+    /// write of its buildset to the commit.
     fn remove_item(&mut self, removed: &RemovedItem) -> Result<(), PortError> {
         let id = &removed.item.id;
         self.after.items.remove(id);
@@ -216,7 +217,8 @@ impl<'a> Preparation<'a> {
         Ok(())
     }
 
-    /// Deletes a message from the inbox. Does nothing if it was not read.
+    /// Adds the deletion of a message of the inbox to the commit. Does nothing if the message was
+    /// not read.
     fn delete_message(&mut self, id: &InboxMessageId) {
         if let Some(key) = self.after.inbox_keys.remove(id) {
             self.writes.push(Write::Delete { key, expect: Expect::Anything });
@@ -224,7 +226,8 @@ impl<'a> Preparation<'a> {
         self.after.inbox.retain(|message| message.id != *id);
     }
 
-    /// Stores a message of the inbox as in progress. Does nothing if it was not read or is deleted.
+    /// Adds the write of a message of the inbox as in progress to the commit, even if it was so
+    /// before. Does nothing if the message was not read or is deleted by this commit.
     fn mark_in_progress(&mut self, id: &InboxMessageId) -> Result<(), PortError> {
         for message in self.after.inbox.iter_mut().filter(|message| message.id == *id) {
             message.in_progress = true;
@@ -245,8 +248,8 @@ impl<'a> Preparation<'a> {
         });
     }
 
-    /// Stores the order of a build. Creates its node request and wakes the provider, or, if the
-    /// draft has no node request, sends the build to the executors at once.
+    /// Adds the order of a build to the commit, with its node request and the provider's wakeup,
+    /// or, if the draft has no node request, with the wakeup that sends the build to the executors.
     fn order_build(&mut self, draft: &OrderDraft) -> Result<(), PortError> {
         let (key, now) = (self.key, self.now);
         self.writes.push(put_order(&Order {
@@ -294,8 +297,8 @@ impl<'a> Preparation<'a> {
         Ok(())
     }
 
-    /// Stores the request to stop a build, and wakes the provider that has its node request, if
-    /// there is one. The provider withdraws it then.
+    /// Adds the request to stop a build to the commit, with the wakeup of the provider that has its
+    /// node request, if there is one. The provider withdraws the request then.
     fn stop_build(&mut self, stop: &BuildStop) -> Result<(), PortError> {
         let wish = sluice_records::build::StopRequest {
             why: stop.why.clone(),
@@ -309,8 +312,9 @@ impl<'a> Preparation<'a> {
         Ok(())
     }
 
-    /// Stores the end of a landing on condition that its record is unchanged since it was read.
-    /// Fails if it was not read, so that the queue is read and planned again.
+    /// Adds the write of a landing's end to the commit, on condition that its record is unchanged
+    /// since it was read. Fails if the record was not read, so that the queue is read and planned
+    /// again.
     fn withdraw_landing(&mut self, ended: &Landing) -> Result<(), ReconcileError> {
         let Some(seen) = self.loaded.landing_records.get(&ended.item) else {
             return Err(ReconcileError::Retry(format!(
@@ -322,9 +326,10 @@ impl<'a> Preparation<'a> {
         Ok(())
     }
 
-    /// Writes a branch lock on condition that its record is unchanged since it was read, or that
-    /// there is still none. A takeover also requires that the landing of its previous holder is
-    /// unchanged. Keeps the new state for the next plan.
+    /// Adds the write of a branch lock to the commit, on condition that its record is unchanged
+    /// since it was read, or that there is still none. A takeover also requires that the landing of
+    /// its previous holder, if that has not ended, is unchanged. Keeps the new state for the next
+    /// plan.
     fn put_branch_lock(&mut self, lock: BranchLock) -> Result<(), PortError> {
         let known = self.loaded.branch_locks.get(&lock.branch);
         self.writes.extend(known.and_then(|known| known.takeover_condition(&lock)));

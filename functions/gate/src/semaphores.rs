@@ -29,10 +29,10 @@ pub(crate) fn named(layout: &Layout, tenant: &TenantName, name: &str) -> (Semaph
     (SemaphoreKey { tenant: (!is_global).then(|| tenant.clone()), name: name.to_owned() }, max)
 }
 
-/// Reads the semaphores that the queue's builds hold and those that its jobs name, including just
-/// frozen jobs, for which `loaded` must hold the merge outcomes already. A semaphore without a
-/// record is left out. An unreadable record is an error that halts the queue after a few
-/// deliveries.
+/// Reads the semaphores that the head lists, held or waited for, and those that the queue's jobs
+/// name, including just frozen jobs, for which `loaded` must hold the merge outcomes already. A
+/// semaphore without a record is left out. An unreadable record is an error that halts the queue
+/// after a few deliveries.
 pub(crate) async fn load(
     ports: &Ports,
     queue: &QueueKey,

@@ -289,8 +289,8 @@ impl Launcher {
 
     /// Commits a plan, sends its wakeups and applies its records to the loaded cell. Returns
     /// [`Committed::Stale`] if a concurrent writer was faster; then nothing is stored or sent.
-    /// After that, and after an error, `run` must be dropped and read again. Requests whose nodes
-    /// are not available are logged in any case.
+    /// After that, and after an error, `run` must be dropped and read again. Requests whose
+    /// placement was given up are logged in any case. The plan's actions are left to the caller.
     async fn commit(
         &self,
         run: &mut ProviderRun,

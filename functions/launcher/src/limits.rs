@@ -67,10 +67,10 @@ impl Configured {
     }
 
     /// Returns the settings of a provider and caches them. `last_tenant` is the record at
-    /// [`Self::key`]; if it is missing or its layout lacks the provider, reads all tenants and
-    /// takes the first whose live layout has it. `None` if no tenant has it; then the cache forgets
-    /// it. An error that is retried if no readable tenant has it and another one is unreadable. A
-    /// layout that cannot be read is always an error.
+    /// [`Self::key`]; if it is missing or unreadable or its layout lacks the provider, reads all
+    /// tenants and takes the first whose live layout has it. `None` if no tenant has it; then the
+    /// cache forgets it. An error that is retried if no readable tenant has it and another one is
+    /// unreadable. A layout that cannot be read is always an error.
     pub(crate) async fn find(
         &self,
         ports: &Ports,

@@ -163,7 +163,8 @@ pub fn routing_outcome(
 
 /// Returns why a pipeline does not accept a change in its current state, or `None` where it accepts
 /// it: the pipeline's connections, `require` or `reject`, or, in a dependent pipeline, a
-/// requirement of the forge. Triggers are not checked.
+/// requirement of the forge. Neither triggers nor whether the change is open are checked, unless
+/// `require` or `reject` name the latter.
 pub fn eligibility_refusal(
     pipeline: &Pipeline,
     facts: &ChangeFacts,
@@ -266,8 +267,9 @@ pub fn describe_event(event: &ForgeEvent) -> String {
 }
 
 /// Describes, for each trigger of the pipeline for the event's connection, the first condition that
-/// the event does not meet. Where there is no such trigger, says so. The caller has checked that no
-/// trigger matches, whatever its sender may do.
+/// the event does not meet; for a trigger of another kind than GitHub's and Gerrit's, says only
+/// that it matches other events. Where there is no such trigger, says so. The caller has checked
+/// that no trigger matches, whatever its sender may do.
 fn trigger_mismatches(pipeline: &Pipeline, event: &ForgeEvent, facts: &ChangeFacts) -> String {
     let own: Vec<&Trigger> =
         pipeline.triggers.iter().filter(|trigger| trigger.connection == event.connection).collect();
@@ -299,8 +301,9 @@ fn trigger_mismatches(pipeline: &Pipeline, event: &ForgeEvent, facts: &ChangeFac
 }
 
 /// Describes the first condition of a GitHub trigger that an event does not meet, in the order of
-/// the configuration's documentation. Where it meets all of these, names the trigger's `require`
-/// and `reject`. Of an event that is not about a change, says only that the trigger matches others.
+/// the configuration's documentation. Where none of these is found, names the trigger's `require`
+/// and `reject`; whether a label was added or removed is not compared. Of an event that is not
+/// about a change, says only that the trigger matches others.
 fn trigger_mismatch(trigger: &GitHubTrigger, event: &ForgeEvent, facts: &ChangeFacts) -> String {
     let EventKind::Change { event: name, action, comment, label, state, status, .. } = &event.kind
     else {

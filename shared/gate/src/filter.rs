@@ -19,12 +19,12 @@ use sluice_model::change::{
 use sluice_model::event::{EventKind, ForgeEvent, ImageEvent, ZuulEvent};
 use sluice_model::{ConnectionName, PipelineName, TenantName, Timestamp};
 
-/// Returns whether a trigger of the pipeline matches the event. `facts` are those of the event's
-/// change; an event about a ref has none. `may` is the sender's permission in the repository,
-/// `None` where it was not read ([`depends_on_sender`]); a trigger that requires a permission does
-/// not match then. Whether the event may start the pipeline at all ([`start_denial`]) is not
-/// checked, nor are the pipeline's `require` and `reject`. Timers and Zuul's own triggers never
-/// match.
+/// Returns whether a trigger of the pipeline, with the trigger's own `require` and `reject`,
+/// matches the event. `facts` are those of the event's change; an event about a ref has none. `may`
+/// is the sender's permission in the repository, `None` where it was not read
+/// ([`depends_on_sender`]); a trigger that requires a permission does not match then. Whether the
+/// event may start the pipeline at all ([`start_denial`]) is not checked, nor are the pipeline's
+/// `require` and `reject`. Timers and Zuul's own triggers never match.
 pub fn is_triggered(
     pipeline: &Pipeline,
     event: &ForgeEvent,
@@ -55,8 +55,11 @@ impl ReportDetail {
     }
 }
 
-/// Returns the report detail for a change that the event enqueues: the highest of all matching
-/// triggers. `None` where no trigger matches. The arguments are those of [`is_triggered`].
+/// Returns the report detail that the triggers ask for which match the event, about a change or a
+/// ref: the highest of them. `None` where none matches. `may` is the permission of the event's
+/// sender; without it no trigger matches that requires one. All else is as in [`is_triggered`]:
+/// neither whether the event may start the pipeline nor the pipeline's own `require` and `reject`
+/// are checked.
 pub fn report_detail(
     pipeline: &Pipeline,
     event: &ForgeEvent,
@@ -107,10 +110,10 @@ pub fn depends_on_sender(
     asking > open
 }
 
-/// Returns whether the pipeline uses a commit status or check run: a trigger matches it, or
-/// `require` or `reject` name any statuses of its connection. `event` is the one that reports it.
-/// Conditions of GitHub triggers on the change and on the sender's permission are ignored, so that
-/// neither need be known.
+/// Returns whether the pipeline uses a commit status or check run: a trigger matches it, or the
+/// pipeline's `require` or `reject` name any statuses of its connection, whichever they are.
+/// `event` is the one that reports it. Conditions of GitHub triggers on the change and on the
+/// sender's permission are ignored, so that neither need be known.
 pub fn uses_status(pipeline: &Pipeline, event: &ForgeEvent) -> bool {
     let asks = |filter: &Filter| {
         filter.connection == event.connection
@@ -167,8 +170,9 @@ pub fn start_denial(
     )
 }
 
-/// Returns whether an event is the status, or the completed check run, by which the pipeline itself
-/// reports. Only its name `tenant/pipeline` is compared, not who set it.
+/// Returns whether an event about a change is the status, or the completed check run, by which the
+/// pipeline itself reports. Only its name `tenant/pipeline` is compared, not who set it. `false`
+/// for an event about a commit alone.
 fn is_own_report(tenant: &TenantName, pipeline: &PipelineName, event: &ForgeEvent) -> bool {
     let EventKind::Change { action, status: Some(status), .. } = &event.kind else { return false };
     let context = status
@@ -392,8 +396,9 @@ fn meets_trigger_filters(trigger: &GitHubTrigger, facts: Option<&ChangeFacts>) -
         && reject.is_none_or(|filter| met(&filter, facts, facts.seen_at).is_none())
 }
 
-/// Returns why the pipeline accepts no change of a connection, not even as a dependency; `None`
-/// where it does.
+/// Returns why the pipeline accepts no change of a connection, not even as a dependency: the
+/// pipeline has no trigger, filter or reporter for the connection and does not allow other
+/// connections. `None` where it accepts such changes. `require` and `reject` are not checked.
 pub fn connection_refusal(pipeline: &Pipeline, connection: &ConnectionName) -> Option<String> {
     (!pipeline.takes_from(connection)).then(|| {
         let name = &pipeline.name;

@@ -186,8 +186,8 @@ pub enum ObservedBuild {
 /// it next. Reads only the snapshot and `now`, and has no side effects. What does not fit into one
 /// transaction is left to the next plan, which is then due at once; in a halted queue only if a
 /// command, or a reset that an earlier plan decided, is left. While the queue's own change is
-/// hosted in another queue, the plan only forwards the inbox there. In a halted queue it still
-/// applies results and messages, but requests and merges nothing.
+/// hosted in another queue, the plan only follows the live layout and forwards the inbox there. In
+/// a halted queue it still applies results and messages, but requests and merges nothing.
 pub fn plan(snapshot: QueueSnapshot<'_>, now: Timestamp) -> QueuePlan {
     let mut planner = Planner::new(snapshot, now);
     if planner.follow_live_layout() == Err(Full) {
@@ -407,11 +407,11 @@ impl<'a> Planner<'a> {
 
     /// Moves the queue to the live layout and to the manager of its pipeline there. The window
     /// becomes 0 if the pipeline does not limit it, the initial size if it was 0 or the queue is
-    /// empty, and otherwise keeps its size. Before that, moves the changes that belong to other
-    /// queues under that layout, and dequeues bundles that it does not support. Does nothing while
-    /// a newer layout is pending, or while the queue is halted and has changes to move. Where not
-    /// all changes fit into the transaction, the queue keeps its layout, and the next plan moves
-    /// the rest.
+    /// empty, and otherwise keeps its size; manager and window stay if that layout has no such
+    /// pipeline. Before that, moves the changes that belong to other queues under that layout, and
+    /// dequeues bundles that it does not support. Does nothing while a newer layout is pending, or
+    /// while the queue is halted and has changes to move. Where not all changes fit into the
+    /// transaction, the queue keeps its layout, and the next plan moves the rest.
     fn follow_live_layout(&mut self) -> Result<(), Full> {
         if self.awaits_layout() || self.head.layout == self.snapshot.layout.live {
             return Ok(());

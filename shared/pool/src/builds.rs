@@ -206,9 +206,9 @@ pub(crate) fn fulfill_ready_requests(ledger: &mut Ledger<'_>) {
 
 /// Recovers nodes allocated to a request that is gone or does not list them (Z1.9). A node in use
 /// is held or deleted once its build is known to have ended, to be withdrawn or to be gone. A used,
-/// held or deleted node stays as it is. Any other node is released when its request has been
-/// missing for longer than the provider's `orphan_seconds`; the first time only notes since when.
-/// Nodes for which the commit has no room are skipped.
+/// held or deleted node stays as it is. Any other node is released when this has lasted for longer
+/// than the provider's `orphan_seconds`; the first time only notes since when. Nodes for which the
+/// commit has no room are skipped.
 pub(crate) fn recover_orphaned_nodes(ledger: &mut Ledger<'_>) {
     for node in ledger.nodes.values().cloned().collect::<Vec<_>>() {
         let Some(allocation) = &node.allocated_to else {

@@ -191,6 +191,8 @@ pub struct Pace {
 }
 
 impl Default for Pace {
+    /// Returns the intervals, timeouts and retry limits of a provider that sets none, such as a
+    /// retired one. They are also used for fields that a stored record lacks.
     fn default() -> Self {
         Self {
             poll_millis: 2_000,

@@ -131,9 +131,10 @@ pub(crate) fn launch_min_ready(ledger: &mut Ledger<'_>, backlog: Backlog) {
 }
 
 /// Marks free ready machines of the cloud for deletion that have another image or zone than their
-/// label, are too old, or have a label that is no longer configured. If `backlog` is `Empty`, also
-/// those that have been idle for long and exceed their label's `min-ready`. The machines unchanged
-/// for longest come first. Stops when the commit has no more room.
+/// label, are too old, or have a label that has no image now or is no longer configured. If
+/// `backlog` is `Empty`, also those that have been idle for long and exceed their label's
+/// `min-ready`. The machines unchanged for longest come first. Stops when the commit has no more
+/// room.
 pub(crate) fn delete_surplus(ledger: &mut Ledger<'_>, backlog: Backlog) {
     let ready = |node: &&PoolNode| {
         node.is_free() && !node.is_static() && matches!(node.state, NodeState::Ready { .. })

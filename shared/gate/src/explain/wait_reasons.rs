@@ -234,7 +234,7 @@ pub fn admission_wait_reason(
 }
 
 /// Returns a change's candidate in an enqueue request; `None` where the message is another one or
-/// does not contain the change.
+/// does not enqueue the change. A change that a candidate only needs is not found.
 fn offered<'a>(message: &'a InboxMessage, change: &ChangeKey) -> Option<&'a Candidate> {
     match &message.kind {
         InboxMessageKind::Enqueue { candidates } => {

@@ -66,8 +66,8 @@ fn gerrit_event(event: &ForgeEvent) -> Option<GerritEvent> {
 
 /// Describes the first condition of a Gerrit trigger that an event does not meet, in the order of
 /// the configuration's documentation. Where it meets all of these, names `require`, `reject` and
-/// the checker. Of an event that is not about a Gerrit change, says only that the trigger matches
-/// others.
+/// the checker; that a trigger with `ref` matches no change is not noticed. Of an event that is not
+/// about a Gerrit change, says only that the trigger matches others.
 pub(crate) fn misfit(trigger: &GerritTrigger, event: &ForgeEvent, facts: &ChangeFacts) -> String {
     let Some(event) = gerrit_event(event) else { return "it matches other events".to_owned() };
     let texts = |patterns: &[Pattern]| {
@@ -257,7 +257,7 @@ fn has_hashtag(pattern: &Pattern, facts: &ChangeFacts) -> bool {
 }
 
 /// Returns whether the change has the votes of an entry, each by a matching user and of a matching
-/// age. An entry without labels is met by any vote of such a user.
+/// age. An entry without labels is met by any vote of such a user and age.
 fn is_given(approval: &Approval, facts: &ChangeFacts, now: Timestamp) -> bool {
     let fits = |vote: &Vote| {
         let age_seconds = now.since(vote.cast_at) / 1_000;

@@ -89,10 +89,10 @@ impl Planner<'_> {
         self.resume_paused();
     }
 
-    /// Sends those ordered builds of an item that take their semaphores after their nodes and have
-    /// these, if they get the semaphores; other builds with nodes are sent by their provider. Sends
-    /// builds without nodes again if their message seems lost. Orders no builds. Builds that do not
-    /// fit into the transaction wait for the next plan.
+    /// Has the plan send those ordered builds of an item that take their semaphores after their
+    /// nodes and have these, if they get the semaphores; other builds with nodes are sent by their
+    /// provider. Sends builds without nodes again if their message seems lost. Orders no builds.
+    /// Builds that do not fit into the transaction wait for the next plan.
     fn send_ordered(&mut self, id: &ItemId) {
         let has_nodes = |job: &Job| {
             matches!(job.status, JobStatus::Ordered { .. })
@@ -316,7 +316,7 @@ impl Planner<'_> {
     /// only records that in the job. Ends the job without a build if it is `noop`, a required
     /// artifact failed, or no provider offers its nodes. Returns whether the job changed, so that
     /// the caller has to store `item`. The caller has checked that the job waits, that its
-    /// dependencies are over and that it fits.
+    /// dependencies let it run ([`is_unblocked`]) and that it fits.
     fn start_job(&mut self, item: &mut Item, at: usize) -> bool {
         let Some(merged) = item.merged().cloned() else {
             return false;
@@ -416,11 +416,11 @@ impl Planner<'_> {
 }
 
 impl Planner<'_> {
-    /// Sends an ordered build whose nodes are ready once it acquires its semaphores, which may
-    /// instead make it release its nodes or record what it waits for. Sends a build again if no
-    /// executor has claimed it for [`SENT_AGAIN_SECONDS`]. Does nothing while a bundle member ahead
-    /// manages the build. Returns whether anything about its job changed, so that the caller has to
-    /// store `item`. The caller has reserved room.
+    /// Has the plan send an ordered build whose nodes are ready once it acquires its semaphores,
+    /// which may instead make it release its nodes or record what it waits for. Sends a build again
+    /// if no executor has claimed it for [`SENT_AGAIN_SECONDS`]. Does nothing while a bundle member
+    /// ahead manages the build. Returns whether anything about its job changed, so that the caller
+    /// has to store `item`. The caller has reserved room.
     fn send_build(&mut self, item: &mut Item, at: usize) -> bool {
         let job = &item.jobs[at];
         if self.is_message_lost(job) {

@@ -180,8 +180,9 @@ impl Planner<'_> {
     /// halted, and fills in the holder of the others. Must be called after landings were ordered
     /// and followed: the queue leaves a line if this plan did not find it waiting there, unless the
     /// plan is incomplete. Removes this queue's reservations for items that are gone, all if it is
-    /// halted. Wakes the next queue in line where a lock becomes free. Changes that do not fit into
-    /// the transaction are left to the next plan.
+    /// halted. Where a lock becomes free, or this queue leaves the line of a free one, has the plan
+    /// wake the next queue in line. Changes that do not fit into the transaction are left to the
+    /// next plan.
     pub(super) fn update_branch_locks(&mut self) {
         let this_queue = self.head.key.clone();
         let known = self

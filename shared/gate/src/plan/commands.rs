@@ -25,9 +25,9 @@ const UNNAMED_OPERATOR: &str = "an operator";
 impl Planner<'_> {
     /// Applies operators' commands and consumes them. Must be called before
     /// [`Self::consume_inbox`], which leaves commands out: a command must not queue behind messages
-    /// that wait for a layout, or for the landing that halted the queue. Commands that wait for a landing stay in the inbox.
-    /// With [`Full`] the last command may be applied in part; it and those after it stay for the
-    /// next plan.
+    /// that wait for a layout, or for the landing that halted the queue. Commands that wait for a
+    /// landing stay in the inbox. With [`Full`] the last command may be applied in part; it and
+    /// those after it stay for the next plan.
     pub(super) fn apply_commands(&mut self) -> Result<(), Full> {
         let commands: Vec<InboxMessage> =
             self.snapshot.inbox.iter().filter(|message| message.is_command()).cloned().collect();
@@ -77,8 +77,8 @@ impl Planner<'_> {
     /// was merged of it is remembered as merged, although its tree differs or its bundle is
     /// incomplete, so that changes that depend on it may stay; what this queue merged also emits
     /// `project-change-merged`. Members that landed as tested report success, all others a failed
-    /// merge. Entries behind are tested again; the window stays. Only logs the command if the queue
-    /// is not halted. With [`Full`] nothing is done.
+    /// merge. Entries that were tested on it are tested again; the window stays. Only logs the
+    /// command if the queue is not halted. With [`Full`] nothing is done.
     fn resume(&mut self, by: &str, reason: &str) -> Result<(), Full> {
         let Some(why) = self.head.halted.clone() else {
             self.ledger
@@ -224,7 +224,7 @@ impl Planner<'_> {
     /// Removes the partly merged bundle at `position` from the queue and ends its `landing`. Merged
     /// members are remembered, emit `project-change-merged` and are reported as merged. All others
     /// are dequeued for the reason `why`; for the one whose landing was interrupted, the reason
-    /// says if it may be merged. Also wakes the tenant. With [`Full`] nothing is done.
+    /// says if it may be merged. Also has the plan wake the tenant. With [`Full`] nothing is done.
     fn end_partial_bundle(
         &mut self,
         position: usize,
@@ -265,10 +265,10 @@ impl Planner<'_> {
     }
 
     /// Moves changes to the front in the order of `keys`, each with its bundle and behind its
-    /// queued dependencies, which move too. The order of the others stays. Changes that are being
-    /// merged or run reporter jobs stay in front of them, and in serial and supercedent queues
-    /// everything that has started. A change that is not queued is only logged. [`Self::align`]
-    /// then resets what is tested on another state.
+    /// queued dependencies, which move too; of several queued revisions only the first moves. The
+    /// order of the others stays. Changes that are being merged or run reporter jobs stay in front
+    /// of them, and in serial and supercedent queues everything that has started. A change that is
+    /// not queued is only logged. [`Self::align`] then resets what is tested on another state.
     fn promote(&mut self, keys: &[ChangeKey], by: &str) {
         let is_first = |slot: &Slot| match self.head.manager {
             // A requested merge counts as started: its result would let the item start at any

@@ -84,10 +84,10 @@ impl Planner<'_> {
     /// Appends a change, or the members of a bundle in merge order, to the queue as one entry, and
     /// dequeues what they replace, such as members that are queued alone. Appends nothing and logs
     /// why if the change, or the bundle as it is, is already queued, or if one of them is outdated,
-    /// merged or may not enter. An outdated member does not keep a bundle out of a dependent
-    /// pipeline. Also reports a refusal that a candidate carries, the exceeded limit of the
-    /// pipeline, and candidates that the configuration moved here. What they replace may have left
-    /// even then.
+    /// merged or may not enter; new dependencies ([`Self::adds_dependencies`]) override the first
+    /// two. An outdated member does not keep a bundle out of a dependent pipeline. Also reports a
+    /// refusal that a candidate carries, the exceeded limit of the pipeline, and candidates that
+    /// the configuration moved here. What they replace may have left even then.
     pub(super) fn enqueue(
         &mut self,
         message: &InboxMessage,
@@ -138,10 +138,11 @@ impl Planner<'_> {
     }
 
     /// Dequeues what a single change replaces: other revisions, unless they may stay beside it
-    /// ([`Self::may_coexist`]), and the same one if it has more dependencies, is in another bundle
-    /// now or is marked for dequeueing. Rejects and logs a change that is outdated, already queued,
-    /// or merged and still running its reporter jobs here. `needs_more` says that it depends on
-    /// changes which it did not depend on before; then it is not outdated.
+    /// ([`Self::may_coexist`]), and the same one if it has more dependencies, is marked for
+    /// dequeueing or, outside dependent pipelines, is queued in a bundle that is another one now.
+    /// Rejects and logs a change that is outdated, already queued, or merged and still running its
+    /// reporter jobs here. `needs_more` says that it depends on changes which it did not depend on
+    /// before; then it is not outdated.
     fn replace_queued(
         &mut self,
         candidate: &Candidate,
@@ -173,7 +174,7 @@ impl Planner<'_> {
     /// Dequeues all revisions of a bundle's members. Rejects and logs a bundle that is already
     /// queued as it is, has an outdated member (except in a dependent pipeline), or has a member
     /// that was merged and runs its reporter jobs. `needs_more` says that one depends on changes
-    /// which it did not depend on before.
+    /// which it did not depend on before; then only the last of these counts.
     fn replace_queued_members(
         &mut self,
         members: &[&Candidate],

@@ -281,10 +281,11 @@ impl Planner<'_> {
         }
     }
 
-    /// Deletes the record of an item whose entry was removed, ends its waiting jobs as skipped,
-    /// stores its buildset, ends its hosting, and reports and counts its result. An item that had
-    /// succeeded before keeps that result and is neither reported nor counted again. As in Zuul, an
-    /// item whose start was not reported gets no dequeue report. The caller has stopped its builds.
+    /// Has the plan delete the record of an item whose entry was removed, with its waiting jobs
+    /// ended as skipped, store its buildset and report the result; ends its hosting and counts the
+    /// result. An item that had succeeded before keeps that result and is neither reported nor
+    /// counted again. As in Zuul, an item whose start was not reported gets no dequeue report. The
+    /// caller has stopped its builds. Does no more than end the hosting if the item has no record.
     fn remove_item(&mut self, slot: Slot, Departure { result, why, occasion }: Departure) {
         self.end_residency(&slot.change.key);
         // The result was reported, counted and applied to the window when it succeeded; the end of

@@ -40,11 +40,11 @@ impl Planner<'_> {
             + self.snapshot.pipeline.map_or(0, |pipeline| pipeline.supersedes.len().min(at_once))
     }
 
-    /// Sends the supersession of the change of `item`, which is being enqueued, to the pipelines
-    /// that this one supersedes, at most [`SUPERSEDES_MAX`]: they dequeue the same revision. One
-    /// plan notifies only some of them, fewer if many changes are enqueued `together`; the last one
-    /// notifies the next. Does nothing if the live layout has no such pipeline. The caller has
-    /// reserved room.
+    /// Has the plan send the supersession of the change of `item`, which is being enqueued, to the
+    /// pipelines that this one supersedes, at most [`SUPERSEDES_MAX`]: they dequeue the same
+    /// revision. One plan notifies only some of them, fewer if many changes are enqueued
+    /// `together`; the last one notifies the next. Does nothing if the live layout has no such
+    /// pipeline. The caller has reserved room.
     pub(super) fn send_supersessions(
         &mut self,
         item: &ItemId,
@@ -66,9 +66,9 @@ impl Planner<'_> {
         );
     }
 
-    /// Notifies the next [`SUPERSESSIONS_AT_ONCE`] of the pipelines `more` that a change entered
-    /// the pipeline `by`, which supersedes them. The last of these notifies the rest. Does nothing
-    /// if `more` is empty.
+    /// Has the plan notify the next [`SUPERSESSIONS_AT_ONCE`] of the pipelines `more` that a change
+    /// entered the pipeline `by`, which supersedes them. The last of these notifies the rest. Does
+    /// nothing if `more` is empty.
     pub(super) fn pass_supersession_on(
         &mut self,
         message: &InboxMessage,
@@ -91,11 +91,11 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Notifies at most `at_once` pipelines that a change entered the pipeline `by`, which
-    /// supersedes them; if there are more, the last one notified gets the rest of the list. Skips
-    /// repeated pipelines, `by` itself, and those without another queue for the change. `cause` is
-    /// the id of the item or inbox message that leads to this, from which the ids of the messages
-    /// are derived. The caller has made sure that `at_once` records fit.
+    /// Has the plan notify at most `at_once` pipelines that a change entered the pipeline `by`,
+    /// which supersedes them; if there are more, the last one notified gets the rest of the list.
+    /// Skips repeated pipelines, `by` itself, and those without another queue for the change.
+    /// `cause` is the id of the item or inbox message that leads to this, from which the ids of the
+    /// messages are derived. The caller has made sure that `at_once` records fit.
     fn forward_supersession(
         &mut self,
         pipelines: &[PipelineName],
@@ -191,9 +191,9 @@ impl Planner<'_> {
         true
     }
 
-    /// Forwards the message `kind`, all or a part of `message`, to another queue, and logs that.
-    /// There it comes after the changes that moved there and after messages forwarded before. The
-    /// original message stays in the inbox until the caller consumes it.
+    /// Has the plan forward the message `kind`, all or a part of `message`, to another queue, and
+    /// logs that. There it comes after the changes that moved there and after messages forwarded
+    /// before. The original message stays in the inbox until the caller consumes it.
     fn forward_part(&mut self, message: &InboxMessage, queue: QueueKey, kind: InboxMessageKind) {
         self.ledger.explain(format!(
             "message forwarded from {} to {queue}: its change belongs there now",
@@ -216,9 +216,9 @@ impl Planner<'_> {
         self.head.slots().any(|slot| self.queue_to_move_to(slot).is_some())
     }
 
-    /// Returns the queue that a change has to move to; `None` if it belongs here or has succeeded.
-    /// It also stays while it or one of its dependencies is being merged, since the dependency
-    /// could not be enqueued there.
+    /// Returns the queue that a change has to move to, as [`Self::other_queue_of`] does; `None`
+    /// also if the change has succeeded, and while it or one of its dependencies is being merged,
+    /// since the dependency could not be enqueued there.
     fn queue_to_move_to(&self, slot: &Slot) -> Option<QueueKey> {
         let needs = self
             .items
@@ -360,14 +360,16 @@ impl Planner<'_> {
     }
 
     /// Returns the queue that a change queued here belongs to by the live layout, if it is not this
-    /// one. `None` if the live layout has no such pipeline, and in independent and supercedent
-    /// pipelines, where a change always belongs to the same queue.
+    /// one. `None` if the live layout has no such pipeline, and if the pipeline is neither
+    /// dependent nor serial, both by this queue's head and by the live layout. If only one of them
+    /// is, the pipeline's manager has changed, and the change belongs elsewhere.
     fn other_queue_of(&self, change: &ChangeRef) -> Option<QueueKey> {
         let is_shared = |manager: Manager| matches!(manager, Manager::Dependent | Manager::Serial);
         if !is_shared(self.head.manager)
             && !self.snapshot.pipeline.is_some_and(|live| is_shared(live.manager))
         {
-            return None; // Change queues and branch queues are fixed, whatever is configured.
+            // Such entries finish where they are, even if the manager changed between these two.
+            return None;
         }
         self.live_queue_of(change)
     }
@@ -380,9 +382,9 @@ impl Planner<'_> {
             .filter(|queue| *queue != self.head.key)
     }
 
-    /// Writes a new message under the live layout, not by an operator, to another queue's inbox. It
-    /// is dated `after` milliseconds from now: a larger number puts it later in that queue's order.
-    /// The caller has made sure that it fits.
+    /// Has the plan write a new message under the live layout, not by an operator, to another
+    /// queue's inbox and wake that queue. It is dated `after` milliseconds from now: a larger
+    /// number puts it later in that queue's order. The caller has made sure that it fits.
     fn forward_new(
         &mut self,
         queue: QueueKey,

@@ -148,9 +148,9 @@ impl Planner<'_> {
     }
 
     /// Returns whether a bundle that belongs here cannot be enqueued yet because a member is queued
-    /// elsewhere, and asks each such member's own queue, once, to release it. Then marks the
-    /// message as in progress. Asks none if the own queue of one cannot be read. `false` for all
-    /// other messages.
+    /// elsewhere, or because that cannot be read. Has the plan ask each such member's own queue,
+    /// once, to release it, and marks the message as in progress then. Asks none if the own queue
+    /// of one cannot be read. `false` for all other messages.
     pub(super) fn request_releases(&mut self, message: &InboxMessage) -> bool {
         let elsewhere = self.members_elsewhere(message);
         let unreadable = |one: &Candidate| {
@@ -294,8 +294,8 @@ impl Planner<'_> {
     /// then consumes it. A message about a change of another queue is forwarded there, unless the
     /// change is queued here. A candidate that moves to another queue is dequeued here first, and a
     /// bundle is split if the pipeline no longer forms any. Enqueue messages are dropped if a newer
-    /// revision is known. Always [`Routing::Here`] in other than independent pipelines. With
-    /// [`Full`] some changes may have been dequeued.
+    /// revision is known. Always [`Routing::Here`] unless the pipeline is independent both by the
+    /// queue's head and by the live layout. With [`Full`] some changes may have been dequeued.
     pub(super) fn route(&mut self, message: &InboxMessage) -> Result<Routing, Full> {
         if !self.is_change_queue() {
             return Ok(Routing::Here);
@@ -343,8 +343,8 @@ impl Planner<'_> {
         Ok(Routing::Consumed)
     }
 
-    /// Sends the members of an offered bundle to their own queues, each alone, if the pipeline
-    /// merges changes separately: an older layout had formed the bundle. Returns
+    /// Has the plan send the members of an offered bundle to their own queues, each alone, if the
+    /// pipeline merges changes separately: an older layout had formed the bundle. Returns
     /// [`Routing::Consumed`] then. Otherwise does nothing and returns [`Routing::Here`].
     fn split_offered_bundle(&mut self, message: &InboxMessage) -> Result<Routing, Full> {
         let InboxMessageKind::Enqueue { candidates } = &message.kind else {
@@ -375,8 +375,9 @@ impl Planner<'_> {
     }
 
     /// Dequeues the change of a candidate that belongs to another queue, in all revisions, and
-    /// returns [`Routing::Here`]. Returns [`Routing::Consumed`] if the same revision with the same
-    /// bundle, or a newer one, is queued here; that one stays.
+    /// returns [`Routing::Here`]. Returns [`Routing::Consumed`], and the change stays, if it is
+    /// queued here in the same revision with the same bundle, or if newer facts of it are known
+    /// here; neither counts if the candidate adds dependencies.
     fn release_for_host(&mut self, candidate: &Candidate) -> Result<Routing, Full> {
         let change = &candidate.change;
         while let Some(slot) = self.head.slot_of_change(&change.key) {
@@ -407,9 +408,9 @@ impl Planner<'_> {
     }
 
     /// Releases a change to its host queue `to`: dequeues it unless a newer revision is queued, and
-    /// wakes the host queue in any case. The requested revision gets no report, other ones a
-    /// dequeue report. Does nothing but log if this is the host queue. With [`Full`] a part may be
-    /// done and the host queue is not woken.
+    /// has the plan wake the host queue in any case. The requested revision gets no report, other
+    /// ones a dequeue report. Does nothing but log if this is the host queue. With [`Full`] a part
+    /// may be done and the host queue is not woken.
     pub(super) fn release_to(
         &mut self,
         change: &ChangeRef,
@@ -451,8 +452,8 @@ impl Planner<'_> {
         }
     }
 
-    /// Removes the record in a hosted change's own queue that this queue hosts it, whether it is
-    /// stored or was decided by this plan. The record of another host queue stays.
+    /// Has the plan remove the record in a hosted change's own queue that this queue hosts it, or
+    /// drop that record if this plan decided it. The record of another host queue stays.
     pub(super) fn end_residency(&mut self, key: &ChangeKey) {
         if self.is_recorded_here(key) {
             self.ledger.set_host_queue(key, None);
@@ -487,9 +488,9 @@ impl Planner<'_> {
         Ok(())
     }
 
-    /// Forwards a message unchanged, but under a new id, to another queue, and logs that. Also
-    /// removes records that this queue hosts a change of the message which is not queued here. The
-    /// caller has reserved [`FORWARD_RECORDS`] and consumes the message.
+    /// Has the plan forward a message unchanged, but under a new id, to another queue, and logs
+    /// that. Also removes records that this queue hosts a change of the message which is not queued
+    /// here. The caller has reserved [`FORWARD_RECORDS`] and consumes the message.
     fn forward_message(&mut self, message: &InboxMessage, to: &QueueKey) {
         // Repair stale residencies: otherwise the two queues would forward the message to each
         // other forever.
@@ -506,7 +507,8 @@ impl Planner<'_> {
         self.send(to.clone(), InboxMessage { id, ..message.clone() });
     }
 
-    /// Writes a message to the inbox of another queue. The caller has made sure that it fits.
+    /// Has the plan write a message to the inbox of another queue and wake that queue. The caller
+    /// has made sure that it fits.
     pub(super) fn send(&mut self, queue: QueueKey, message: InboxMessage) {
         self.ledger.push(QueueAction::SendMessage { queue, message: Box::new(message) });
     }

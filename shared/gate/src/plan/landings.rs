@@ -37,9 +37,9 @@ pub(super) enum MergedRevisions {
 impl Planner<'_> {
     /// Orders the landing of the entry at `position`, whose members have passed, and of entries
     /// behind that can be merged with it. Acquires the branch locks, marks all members as landing,
-    /// and orders the landing of the first. Requests a new layout if a member changes
-    /// configuration. Does nothing while a layout is pending or the transaction has no room, and
-    /// only notes the obstacle if a pending message dequeues a member or a branch lock is not
+    /// and has the plan order the landing of the first and, if a member changes configuration,
+    /// request a new layout. Does nothing while a layout is pending or the transaction has no room,
+    /// and only notes the obstacle if a pending message dequeues a member or a branch lock is not
     /// available. The caller has checked that the pipeline merges.
     pub(super) fn order_landing(&mut self, position: usize) {
         let members = self.head.entries[position].members.clone();
@@ -104,7 +104,7 @@ impl Planner<'_> {
         }
     }
 
-    /// Orders a landing. The caller has made sure that it fits.
+    /// Has the plan order a landing and wake the reporter. The caller has made sure that it fits.
     fn order(&mut self, landing: Landing) {
         self.ledger.push(QueueAction::OrderLanding(Box::new(landing)));
     }
@@ -255,8 +255,8 @@ impl Planner<'_> {
     /// merge of something that was not tested, an unproven merge, or a failure after a member was
     /// merged halts the queue. Otherwise a moved branch has the entry tested again, and a refusal
     /// or a merge by others dequeues it; only after these and a completion returns
-    /// [`Progress::Reordered`]. Wakes the tenant at the end of a landing that changes
-    /// configuration. The caller has reserved room for one change.
+    /// [`Progress::Reordered`]. At the end of a landing that changes configuration, has the plan
+    /// wake the tenant. The caller has reserved room for one change.
     pub(super) fn follow_landing(&mut self, position: usize) -> Result<Progress, Full> {
         let entry = self.head.entries[position].clone();
         let is_now = |slot: &Slot| slot.status == SlotStatus::Landing;

@@ -90,10 +90,11 @@ impl Planner<'_> {
     }
 
     /// Returns whether a message waits because it would replace or dequeue a change that is being
-    /// merged. An enqueue message also waits while another revision of its change, merged by a
-    /// push, runs its reporter jobs. An operator's dequeue command does not wait if the landing may
-    /// be cancelled ([`Planner::revocable_landing`]) or the partly merged bundle may be ended.
-    /// Supersessions and other commands never wait.
+    /// merged. An enqueue message also waits while a member of its bundle is being merged, in any
+    /// revision, or while another revision of its change, merged by a push, runs its reporter jobs.
+    /// An operator's dequeue command does not wait if the landing may be cancelled
+    /// ([`Planner::revocable_landing`]) or the partly merged bundle may be ended. Supersessions and
+    /// other commands never wait.
     ///
     /// Otherwise a change that lost its approval and was not merged could be tested again and
     /// merged (G12).

@@ -230,8 +230,9 @@ impl Planner<'_> {
     /// were stopped as leaving, and updates this queue's place in the lines (N17). Must be called
     /// after all jobs were processed: the queue leaves a line if this plan found no job waiting in
     /// it, unless the plan is incomplete. Lists in the head the semaphores that the queue holds or
-    /// waits for. Wakes at most [`WOKEN_MAX`] queues of each semaphore with free places. Changes
-    /// that do not fit into the transaction are left to the next plan.
+    /// waits for. Where this queue releases a semaphore or falls back in its line, has the plan
+    /// wake as many others as it has free places, at most [`WOKEN_MAX`]. Changes that do not fit
+    /// into the transaction are left to the next plan.
     pub(super) fn update_semaphores(&mut self) {
         let known: BTreeSet<SemaphoreKey> =
             self.snapshot.semaphores.keys().chain(self.semaphores.keys()).cloned().collect();
