@@ -15,7 +15,7 @@ use crate::joblog::{JobLog, now};
 use crate::playbook::{
     self, FREEZE_INDEX, PlaybookContext, PlaybookInputs, PlaybookPhase, PreparedPlaybook,
 };
-use crate::prepare::{self, Playbooks, PrepareError};
+use crate::playbook_checkouts::{self, Playbooks, PrepareError};
 use crate::receiver::RECORD_BYTES_MAX;
 use crate::restricted_vars::{VarScope, is_allowed, restrict};
 use crate::returned_data::ReturnedData;
@@ -228,7 +228,9 @@ impl<'a> Attempt<'a> {
             Ok::<_, StartError>(workspace::place_repositories(job, self.sources, jobdir).await?)
         };
         let playbooks = async {
-            Ok::<_, StartError>(prepare::prepare_playbooks(job, self.sources, jobdir).await?)
+            Ok::<_, StartError>(
+                playbook_checkouts::prepare_playbooks(job, self.sources, jobdir).await?,
+            )
         };
         let (placed, playbooks, nodes) =
             futures::try_join!(repositories, playbooks, self.connect())?;
