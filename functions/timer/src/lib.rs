@@ -187,7 +187,7 @@ fn id_of(sweep: &DeliveryRecord) -> DeliveryId {
 impl Reconciler for Timer {
     /// Sends the wakeup that a `Wake` contains at once, because the queue has delayed the `Wake`.
     /// Any other wakeup counts as a dead letter and is sent again, or dropped, as by
-    /// [`Timer::revive`].
+    /// `Timer::revive`.
     async fn reconcile(&self, wakeup: &Wakeup, reception: Reception) -> Result<(), ReconcileError> {
         match wakeup {
             Wakeup::Wake { then, .. } => Ok(cell::send(&self.ports, &[(**then).clone()]).await?),
