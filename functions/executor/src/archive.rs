@@ -46,9 +46,9 @@ static MEMORY: Semaphore = Semaphore::const_new(MEMORY_MIB as usize);
 
 /// Uploads the job log and the regular files below `work/logs` of the job directory `root`.
 /// `address` ends in `/`; returns it with the build's id and `/` appended, or `None` if nothing was
-/// stored. Small files are stored together in one object, others each in their own. Files beyond
-/// the limits of number and size are left out, and an oversized job log is cut. A failed upload and
-/// a file left out are only logged.
+/// stored. Small files are stored together in one object, or each in its own if that fails; other
+/// files each in their own. Files beyond the limits of number and size are left out, and an
+/// oversized job log is cut. A failed upload and a file left out are only logged.
 pub async fn archive(ports: &Ports, build: &BuildId, root: &Path, address: &str) -> Option<String> {
     let (build_id, directory) = (build.clone(), root.to_owned());
     // One blocking task for all small files, because most builds have only a few of them.

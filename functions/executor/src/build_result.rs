@@ -89,8 +89,10 @@ pub struct ResultTracker {
 impl ResultTracker {
     /// Records the end of the pre-run playbook `path`, defined at inheritance depth `level` (0 is
     /// the base job). Returns whether the phase goes on: only if the playbook passed. After a
-    /// failure no main playbook may run, and the attempt does not count; of post-run playbooks only
-    /// a stop or a full disk changes that. A stop and a full disk are results of their own.
+    /// failure no main playbook may run, and the attempt does not count, except that a stop and a
+    /// full disk are results of their own. Afterwards only a stop, a full disk or a lost host in
+    /// post-run changes that result. Post-run playbooks of a depth above the highest recorded
+    /// `level` then do not run.
     pub fn record_pre(&mut self, level: u32, path: &str, end: &PlaybookEnd) -> Next {
         self.reached = Some(self.reached.map_or(level, |reached| reached.max(level)));
         if end.succeeded() {
@@ -147,12 +149,12 @@ impl ResultTracker {
         Next::EndPhase
     }
 
-    /// Records the end of the post-run playbook `path`. A failure makes the result `POST_FAILURE`,
-    /// unless pre-run failed, the run phase timed out or does not count, or the disk is full. A
-    /// full disk makes it `DISK_FULL`, a lost host `RETRY` whatever was recorded before, and a stop
-    /// `ABORTED`. Returns whether the phase goes on: after a failure only if the build is neither
-    /// stopped nor its disk full. Do not call it for a cleanup playbook after a stop, which must
-    /// not change the result.
+    /// Records the end of the post-run playbook `path`. After a stop the result is `ABORTED`,
+    /// otherwise after a lost host `RETRY`, otherwise after a full disk `DISK_FULL`, whatever was
+    /// recorded before. Any other failure makes it `POST_FAILURE`, unless pre-run failed, the run
+    /// phase timed out or does not count, or the disk was full before. Returns whether the phase
+    /// goes on: after a failure only if the build is neither stopped nor its disk full. Do not call
+    /// it for a cleanup playbook after a stop, which must not change the result.
     pub fn record_post(&mut self, path: &str, end: &PlaybookEnd) -> Next {
         if end.succeeded() {
             return Next::GoOn;
@@ -216,9 +218,9 @@ impl ResultTracker {
     }
 
     /// Returns the result of the build: `ABORTED` after a stop, otherwise `RETRY` if a post-run
-    /// playbook lost a host, otherwise the recorded result. If the attempt does not count, that is
-    /// `RETRY`, or `FAILURE` after a pre-run failure of a job that forbids another attempt. Whether
-    /// attempts are left is not checked.
+    /// playbook lost a host, otherwise the recorded result. If the attempt does not count or no
+    /// result is recorded, that is `RETRY`, or `FAILURE` after a pre-run failure of a job that
+    /// forbids another attempt. Whether attempts are left is not checked.
     pub fn result(&self, may_retry: MayRetry) -> BuildResult {
         if self.aborted {
             return BuildResult::Aborted;

@@ -29,10 +29,11 @@ const LINES: [&str; 3] = ["/line", "/range/end_line", "/range/start_line"];
 type Cause = Box<dyn std::error::Error + Send + Sync>;
 
 /// Maps the lines of the file comments in `data` (`zuul.file_comments`) from the commit `tested`,
-/// which is checked out for the change's project, to the proposed change. A comment on a line that
-/// the change lacks gets a note in its message. Does nothing for a pushed ref, for a change that
-/// was tested unmodified, without comments, or if the job disabled the mapping. Comments that
-/// cannot be mapped stay as they are; returns log lines about them. This never fails the build.
+/// which is checked out for the change's project, to the proposed change; works once for each job
+/// directory. A comment on a line that the change lacks gets the nearest line and a note in its
+/// message. Does nothing for a pushed ref, for a change that was tested unmodified, without
+/// comments, or if the job disabled the mapping. Comments that cannot be mapped within 60 seconds
+/// stay as they are; returns log lines about them. This never fails the build.
 pub async fn map_to_proposed_change(
     job: &JobAttempt<'_>,
     sources: &dyn RepositorySources,

@@ -25,8 +25,8 @@ pub fn open_directory(root: &Path, path: &Path) -> std::io::Result<OwnedFd> {
 }
 
 /// Opens the regular file at `path` relative to `root` for reading, without ever blocking. An error
-/// if it is missing, a pipe or a directory, any part of the path is a link, or `path` is absolute
-/// or has a part `..` or a leading `./`.
+/// if it is missing, a pipe or a directory, `root` or any part of the path is a link, or `path` is
+/// empty, absolute or has a part `..` or a leading `./`.
 pub fn open_file(root: &Path, path: &Path) -> std::io::Result<File> {
     let (Some(parent), Some(name)) = (path.parent(), path.file_name()) else {
         return Err(invalid_path());

@@ -56,7 +56,8 @@ pub enum IncludeError {
 /// Returns the frozen job with the variables of its `include-vars` files added; works once for each
 /// job directory. A later file overrides an earlier one, and the job's own variables override all.
 /// Returns the job unchanged if the files have no variables. An error if a required file is
-/// missing, a file cannot be read as variables, or the tested state lacks its repository.
+/// missing, a file cannot be read as variables, or its repository is not in the tested state or
+/// cannot be checked out.
 pub async fn add_file_vars<'j>(
     job: &JobAttempt<'j>,
     sources: &dyn RepositorySources,

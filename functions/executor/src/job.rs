@@ -22,9 +22,6 @@ pub trait Runner: Send + Sync {
     /// the absolute path of the build's directory, which no build has used; the caller archives the
     /// logs below its `work/logs` and removes it afterwards. The result `Retry` asks for another
     /// attempt. `stop` may end the attempt early, or lets a paused build go on.
-    ///
-    /// `jobdir` is the absolute path of the build's directory, which the caller removes afterwards.
-    /// Files below its `work/logs` are archived. The result `Retry` asks for another attempt.
     async fn execute(
         &self,
         job: &JobAttempt<'_>,

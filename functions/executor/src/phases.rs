@@ -15,7 +15,7 @@ use crate::joblog::{JobLog, now};
 use crate::playbook::{
     self, FREEZE_INDEX, PlaybookContext, PlaybookInputs, PlaybookPhase, PreparedPlaybook,
 };
-use crate::prepare::{self, Playbooks, PrepareError};
+use crate::playbook_checkouts::{self, Playbooks, PrepareError};
 use crate::receiver::RECORD_BYTES_MAX;
 use crate::restricted_vars::{VarScope, is_allowed, restrict};
 use crate::returned_data::ReturnedData;
@@ -71,9 +71,10 @@ impl Ansible {
 impl Runner for Ansible {
     /// Runs one attempt of a job and returns how it ended. `root` is the build's directory, which
     /// must not contain a log yet; the caller archives the logs in it and removes it. A stop before
-    /// the first playbook ends the attempt as `ABORTED`. A failure before it is a configuration
-    /// error if the job has to be changed, otherwise `RETRY` or `DISK_FULL`; its message is in the
-    /// log and the end. Known secrets are masked in both.
+    /// the first playbook ends the attempt as `ABORTED`. A failure before it is `CONFIG_ERROR` if
+    /// the job has to be changed, otherwise `RETRY` or `DISK_FULL`. The message is in the end and
+    /// in the log; if the job directory cannot be created, there is no log. Known secrets are
+    /// masked in both.
     async fn execute(
         &self,
         job: &JobAttempt<'_>,
@@ -228,7 +229,9 @@ impl<'a> Attempt<'a> {
             Ok::<_, StartError>(workspace::place_repositories(job, self.sources, jobdir).await?)
         };
         let playbooks = async {
-            Ok::<_, StartError>(prepare::prepare_playbooks(job, self.sources, jobdir).await?)
+            Ok::<_, StartError>(
+                playbook_checkouts::prepare_playbooks(job, self.sources, jobdir).await?,
+            )
         };
         let (placed, playbooks, nodes) =
             futures::try_join!(repositories, playbooks, self.connect())?;
@@ -280,8 +283,9 @@ impl<'a> Attempt<'a> {
     }
 
     /// Writes the SSH configuration, opens the gateway to the nodes, starts the SSH agent and opens
-    /// a shared connection to each node. Unreachable nodes are no error; an executor without a key
-    /// for nodes is one. Without nodes only writes the configuration.
+    /// a shared connection to each node. Without nodes only writes the configuration. Unreachable
+    /// nodes are no error; an executor without a key for nodes is one. The caller has written the
+    /// sandbox's accounts ([`write_accounts`]).
     async fn connect(&self) -> Result<ConnectedNodes, StartError> {
         let nodes = self.job.nodes;
         ssh::write_configuration(self.jobdir, self.settings, nodes)?;

@@ -103,8 +103,8 @@ pub struct ExecutorService {
 }
 
 impl ExecutorService {
-    /// Creates an executor with a new session id. It claims nothing before [`Self::run`], which can
-    /// run once. It has at least one slot.
+    /// Creates an executor with a new session id, which is not stored yet. The executor claims
+    /// nothing by itself before [`Self::run`], which can run once. It has at least one slot.
     pub fn new(ports: Ports, runner: Arc<dyn Runner>, options: ExecutorSettings) -> Arc<Self> {
         let session = SessionId(ports.entropy.token());
         let slots = Arc::new(Semaphore::new(options.slots.max(1)));
@@ -269,9 +269,10 @@ impl ExecutorService {
 
     /// Runs a claimed build to its end, records meanwhile that it will fail or is paused, archives
     /// its logs, stores the end, wakes its provider and its queue, and removes its directory. The
-    /// queue is not woken if another build of the item will do so. If the store or the key service
-    /// does not answer for its secrets, the build ends as `Retry` without being run. Retries to
-    /// store the end and to send the wakeups; an error if the session ends before that succeeds.
+    /// queue is not woken if another build of the item will do so. If its secrets cannot be read,
+    /// as when the store or the key service does not answer, the build ends as `Retry` without
+    /// being run. Retries to store the end and to send the wakeups; an error if the session ends
+    /// before that succeeds.
     pub async fn execute(&self, accepted: AcceptedBuild) -> Result<(), ReconcileError> {
         let AcceptedBuild { mut claimed, stop, mut slot, mut item_build } = accepted;
         let build = claimed.run.build.clone();

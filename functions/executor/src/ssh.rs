@@ -166,8 +166,8 @@ pub struct SharedConnection(#[expect(dead_code, reason = "held for its drop")] G
 /// Opens a shared SSH connection to each node, concurrently. Returns the open connections, which
 /// close when they are dropped, the paths of Python that were found, by host name, and a log line
 /// for each node that could not be reached. Such a node is no error. A host without a known Python
-/// path has no entry. The caller has called [`write_configuration`] and opened the gateway to these
-/// nodes.
+/// path has no entry. The caller has called [`write_configuration`] and `write_accounts` and opened
+/// the gateway to these nodes.
 ///
 /// Looking up the Python path here once saves each playbook a round trip per host.
 pub async fn open_shared(

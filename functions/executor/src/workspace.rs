@@ -62,11 +62,11 @@ pub enum WorkspaceError {
 }
 
 /// Checks out the job's repositories into `work/src`: the change's own, the required projects, and
-/// those of the other tested changes that `include-projects` and `exclude-projects` allow. Each is
-/// at the tested commit of the branch that [`choose_branch`] returns; those of its branches that
-/// the tested state has are also available without the tested changes, as `origin/<branch>`. Other
-/// branches are not there. Returns the repositories sorted by project. An error if the tested state
-/// lacks one of the projects, or a checkout fails.
+/// those of the other tested changes that `include-projects` and `exclude-projects` allow; works
+/// once for each job directory. Each is at the tested commit of the branch that [`choose_branch`]
+/// returns; those of its branches that the tested state has are also available without the tested
+/// changes, as `origin/<branch>`. Other branches are not there. Returns the repositories sorted by
+/// project. An error if the tested state lacks one of the projects, or a checkout fails.
 pub async fn place_repositories(
     job: &JobAttempt<'_>,
     sources: &dyn RepositorySources,

@@ -17,9 +17,9 @@ const LOGGED_MAX: usize = 20;
 
 impl Timer {
     /// Reads the work that is overdue. Logs each such piece of work and each halted cell, at most
-    /// 20 of each, and the counts. Wakes the cells of the overdue work, because a wakeup may have
-    /// been lost; failures to send are added to `failures`. On Lambda it also prints the metrics.
-    /// An error if the open work cannot be read.
+    /// 20 of each, and the counts. Wakes the cells of the overdue work as far as they are known,
+    /// because a wakeup may have been lost; failures to send are added to `failures`. On Lambda it
+    /// also prints the metrics. An error only if the open work cannot be read.
     pub(crate) async fn account(
         &self,
         now: Timestamp,

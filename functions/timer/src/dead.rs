@@ -14,11 +14,11 @@ use sluice_runtime::record::{Key, TransactionOutcome};
 const REVIVE_SECONDS: u32 = 300;
 
 impl Timer {
-    /// Sends the message of a dead letter again, delayed by five minutes, and records that. Before
-    /// that, sends the outbox of the cell's head. Drops the message if the cell is due within five
-    /// minutes, because the sweep then wakes it, if a copy was sent less than five minutes ago, or
-    /// if a concurrent run sends one. The last two do not apply to a redelivery, whose earlier run
-    /// may not have sent it. A dropped message is no error.
+    /// Sends the outbox of the cell's head, if there is a head. Then sends the message of a dead
+    /// letter again, delayed by five minutes, and records that. The message is dropped instead,
+    /// without an error, if the cell is due within five minutes, because the sweep then wakes the
+    /// cell, if a copy was sent less than five minutes ago, or if a concurrent run sends one. The
+    /// last two do not apply to a redelivery, whose earlier run may not have sent the message.
     ///
     /// Of each wakeup at most one copy is in flight: a cell that fails each time is woken again and
     /// again, and each of those messages dies.

@@ -74,9 +74,10 @@ impl Timer {
     /// Stores a sweep for every project of every tenant, for each connection to its host that reads
     /// changes, and wakes intake. A sweep of this time slot that is stored already is left as it
     /// is. With `once_more` the stored ones are read first, so that only missing ones are written.
-    /// A tenant with an unreadable record is skipped. Other failures of single tenants and sweeps
-    /// are added to `failures`; after too many in a row the rest is left out. An error if the
-    /// connections, tenants or stored sweeps cannot be read.
+    /// A tenant whose record is missing or cannot be decoded is skipped. Failures to read the
+    /// projects of a tenant and to store a sweep are added to `failures`; after 20 failed sweeps in
+    /// a row the rest is left out. An error only if the connections, a tenant's record or stored
+    /// sweeps cannot be read.
     async fn start_sweeps(
         &self,
         now: Timestamp,
@@ -184,7 +185,9 @@ fn id_of(sweep: &DeliveryRecord) -> DeliveryId {
 
 #[async_trait]
 impl Reconciler for Timer {
-    /// Passes a delayed wakeup on, or sends a dead letter again.
+    /// Sends the wakeup that a `Wake` contains at once, because the queue has delayed the `Wake`.
+    /// Any other wakeup counts as a dead letter and is sent again, or dropped, as by
+    /// `Timer::revive`.
     async fn reconcile(&self, wakeup: &Wakeup, reception: Reception) -> Result<(), ReconcileError> {
         match wakeup {
             Wakeup::Wake { then, .. } => Ok(cell::send(&self.ports, &[(**then).clone()]).await?),

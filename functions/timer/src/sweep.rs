@@ -63,9 +63,10 @@ impl Failures {
 
 impl Timer {
     /// Sends the wakeups of the records that are due in one shard of the index, each once and the
-    /// oldest of each queue first. Also sends the outboxes that their writers left unsent. At most
-    /// [`SWEEP_MAX`] records are read; whether one is due is decided from the record itself.
-    /// Failures are added to `failures`.
+    /// oldest of each queue first. Whether a record is due is decided from the record itself, not
+    /// from the index. Of a record that the index lists but that is not due yet, sends the unsent
+    /// outbox instead; the outbox of a due one is left to the woken function. At most [`SWEEP_MAX`]
+    /// records are read. Failures are added to `failures`.
     pub(crate) async fn send_due(&self, shard: u32, now: Timestamp, failures: &mut Failures) {
         let keys: Vec<Key> = match self.ports.records.due(shard, now, SWEEP_MAX).await {
             Ok(keys) => keys,

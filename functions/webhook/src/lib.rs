@@ -83,12 +83,12 @@ impl WebhookReceiver {
     }
 
     /// Checks a webhook's signature, stores its event as a delivery and wakes intake. Returns the
-    /// status of a success. That includes repeated events, and ignored, malformed and self-authored
-    /// ones, which are stored in a final state and do not wake intake; malformed ones are also put
-    /// into quarantine. A body that is too large and a missing or misformed signature are refused
-    /// at once; a signed request without its id or event name is refused too. If the signature is
-    /// wrong or the connection unknown, the connections are read again before it is refused, unless
-    /// that was done in the last two seconds.
+    /// status of a success, also for a repeated event. Ignored, malformed and self-authored events
+    /// are a success too: they are stored in a final state and do not wake intake; malformed ones
+    /// are also put into quarantine. A body that is too large and a missing or misformed signature
+    /// are refused at once; a signed request without its id or event name is refused too. If the
+    /// signature is wrong or the connection unknown, the connections are read again before it is
+    /// refused, unless that was done in the last two seconds.
     async fn accept(
         &self,
         name: &ConnectionName,

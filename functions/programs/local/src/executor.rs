@@ -32,11 +32,11 @@ pub(super) enum LocalExecutor {
 }
 
 impl LocalExecutor {
-    /// Starts the executor, in this process or as a process of its own that is restarted when it
-    /// dies. Its files are in `executor` of the data directory; the log of a process is
-    /// `executor.log` there. `web_root` is the public address of the pages. For a process, also
-    /// registers how fault injection kills it. An error if the first start fails, and for a process
-    /// with another endpoint.
+    /// Starts the executor, in this process or, if `options.functions` is `Processes`, as a process
+    /// of its own that is restarted when it dies. Its files are in `executor` of the data
+    /// directory; the log of a process is `executor.log` there. `web_root` is the public address of
+    /// the pages. For a process, also registers how fault injection kills it. An error if the first
+    /// start fails, and for a process with another endpoint.
     pub(super) async fn start(
         options: &LocalOptions,
         services: &Services,
@@ -103,9 +103,10 @@ struct ExecutorCommand {
 
 impl ExecutorCommand {
     /// Starts the container image's program. Its environment has only the executor's own
-    /// credentials and variables, `SLUICE_WEB`, `PATH`, `HOME` and `SLUICE_ANSIBLE_PREFIX`. Returns
-    /// the process and a handle to kill it. The process stops when the returned value is dropped or
-    /// this process dies. Its output is appended to the log file.
+    /// credentials and variables, the address and region of the data services, `SLUICE_WEB`,
+    /// `PATH`, `HOME` and `SLUICE_ANSIBLE_PREFIX`. Returns the process and a handle to kill it. The
+    /// process is killed when the returned value is dropped, and stops when this process dies. Its
+    /// output is appended to the log file.
     fn child(&self) -> anyhow::Result<(ChildProcess, Life)> {
         let mut command = Command::new(&self.program);
         command.arg("--state").arg(&self.state).args(["--slots", &self.slots.to_string()]);

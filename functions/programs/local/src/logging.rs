@@ -29,8 +29,9 @@ pub enum Verbosity {
 
 /// Sets up logging for the whole process: appends to `sluice.log` in a data directory, which is
 /// created, and prints to standard error what `verbosity` allows. Both are filtered by `RUST_LOG`,
-/// or at level info without it. With `Warnings`, also prints the events of changes to standard
-/// output. Returns the path of the file. Fails the second time.
+/// or without it at level info, and at level warn for two libraries of the data services. With
+/// `Warnings`, also prints the events of changes to standard output. Returns the path of the file.
+/// Fails the second time.
 ///
 /// # Errors
 /// When the file cannot be opened, or logging is already set up.

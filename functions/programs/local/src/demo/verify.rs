@@ -152,9 +152,11 @@ fn print_row(change: &DemoChange, outcome: &ChangeOutcome) {
 }
 
 /// Returns the outcome of one change, from its newest buildsets, the forge and the logs. `sets`
-/// must have the newest first. A result is `none` if there is no buildset. The merged tree is read
-/// from the forge's repository, and the tested tree from the gate's buildset. It is as expected
-/// only if results, merge and reports are, and an Ansible task ran in check and in gate.
+/// must have the newest first. A result is `none` if there is no buildset. The outcome is as
+/// expected if an Ansible task ran in check and in gate and, for a change that is to be merged,
+/// both results are SUCCESS and the merged tree is the tested one; for one that is to be rejected,
+/// both are FAILURE, nothing was merged, and the failed jobs' logs were reported. Success reports
+/// are not checked. Never as expected once the delivery that enqueued the change has expired.
 async fn outcome(
     ports: &Ports,
     forge: &LocalForge,

@@ -21,11 +21,11 @@ pub(super) struct GivenSecrets {
     pub(super) webhook_secret: bool,
 }
 
-/// Returns the connection to store: the stored one with the given options, or a new one. It has the
-/// existing secrets; `given` only says which the caller adds. Nothing is stored and no host is
-/// called. The driver of an existing connection cannot be changed. Errors, too, are secrets and
-/// merge methods that the driver does not use, secrets that it lacks, and kept secrets that would
-/// be sent to another host or without encryption.
+/// Returns the connection to store: the stored one with the given options, or a new one, for GitHub
+/// if no driver is given. It has the existing secrets; `given` only says which the caller adds.
+/// Nothing is stored and no host is called. The driver of an existing connection cannot be changed.
+/// Errors, too, are secrets and merge methods that the driver does not use, secrets that it lacks,
+/// and kept secrets that would be sent to another host or without encryption.
 ///
 /// # Errors
 /// When an option is invalid, or a secret would be sent to a host that it was not given for.
@@ -303,8 +303,9 @@ fn host_of(url: &str) -> Option<String> {
     ))
 }
 
-/// Returns a description of the first address that loses its encryption, else of the first that
-/// moves to another host or port. `None` if none does.
+/// Returns a description of the first address that is plain `http` now and was not before, else of
+/// the first whose host or port differs; an address that is new or gone differs, too. `None` if
+/// there is none.
 fn moved(old: &StoredConnection, new: &StoredConnection) -> Option<String> {
     let is_plain = |url: Option<&str>| url.is_some_and(|url| url.starts_with("http://"));
     let urls = [

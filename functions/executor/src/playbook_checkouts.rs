@@ -124,12 +124,12 @@ struct PlaybookCheckouts<'a> {
 
 impl PlaybookCheckouts<'_> {
     /// Checks out a playbook and the repositories of its roles. Returns the playbook, and for each
-    /// repository of roles an entry for `zuul.playbook_context`; the playbook's own repository has
-    /// none if it contains no roles. `index` is the position in the phase, which names the
-    /// playbook's directory: two prepared playbooks must not share it. A file that contains a
-    /// single play or several YAML documents is rewritten as one list, except through a link that
-    /// leaves the checkout. An error if the file does not exist or a repository cannot be checked
-    /// out.
+    /// repository of roles an entry for `zuul.playbook_context`; a repository that no `roles`
+    /// attribute lists has none if it contains no roles. `index` is the position in the phase,
+    /// which names the playbook's directory: two prepared playbooks must not share it. A file that
+    /// contains a single play or several YAML documents is rewritten as one list, except through a
+    /// link that leaves the checkout. An error if the file does not exist or a repository cannot be
+    /// checked out.
     async fn prepare(
         &mut self,
         phase: PlaybookPhase,
@@ -184,9 +184,9 @@ impl PlaybookCheckouts<'_> {
 
     /// Checks out a repository of roles and links it into `place`, a directory for this link alone.
     /// `trust` is that of the playbook. Returns the directory for Ansible's roles path, and the
-    /// entry for `zuul.playbook_context`; `None` if this is the playbook's own repository and
-    /// contains no roles. The link is named after the last part of the configured name: if the
-    /// repository itself is one role, this is the role's name.
+    /// entry for `zuul.playbook_context`. `None` if the repository contains no roles and no `roles`
+    /// attribute lists it (`implicit`). The link is named after the last part of the configured
+    /// name: if the repository itself is one role, this is the role's name.
     async fn role(
         &mut self,
         playbook: &Playbook,
