@@ -50,11 +50,7 @@ impl AwaitedProjects {
         &self.patiently
     }
 
-    /// Returns why the tenant stops waiting for an unfinished landing: an obstacle that its record
-    /// has reported for [`PATIENCE_SECONDS`], no end and no such obstacle [`SILENCE_SECONDS`] after
-    /// the order, or a bundle member that its queue does not order in time. `None` if it still
-    /// waits, has ended or has no record. A reason that is stored in `awaited` is returned whatever
-    /// the status, or each new sign of progress would block the tenant again.
+    /// Returns the landings that have not ended and that the tenant stopped waiting for.
     pub(crate) fn given_up(&self) -> &[PendingConfigLanding] {
         &self.given_up
     }
@@ -178,10 +174,10 @@ fn status_by_predecessors(orders: Vec<Option<Landing>>) -> LandingStatus {
 }
 
 /// Returns why the tenant stops waiting for an unfinished landing: an obstacle that its record has
-/// reported for [`PATIENCE_SECONDS`], no obstacle reported within [`SILENCE_SECONDS`] of the order,
-/// or a bundle member that its queue does not order in time. `None` if it still waits, has ended or
-/// has no record. A reason that is stored in `awaited` is returned whatever the status, or each new
-/// sign of progress would block the tenant again.
+/// reported for [`PATIENCE_SECONDS`], no end and no such obstacle [`SILENCE_SECONDS`] after the
+/// order, or a bundle member that its queue does not order in time. `None` if it still waits, has
+/// ended or has no record. A reason that is stored in `awaited` is returned whatever the status, or
+/// each new sign of progress would block the tenant again.
 fn given_up(
     awaited: &PendingConfigLanding,
     seen: &LandingStatus,
