@@ -144,8 +144,9 @@ pub(crate) fn uses_status(project_tenants: &ProjectTenants, event: &ForgeEvent) 
 }
 
 /// Returns whether a live pipeline has a trigger that names the status, check run or vote of an
-/// event, so that Sluice's own one may start the pipeline. Neither is checked whether Sluice caused
-/// the event, nor whether the project takes part in the pipeline.
+/// event, so that Sluice's own one may start the pipeline. A pipeline's own report does not count.
+/// Whether Sluice caused the event, and whether the project takes part in the pipeline, is not
+/// checked.
 pub(crate) fn is_triggered_by_self(project_tenants: &ProjectTenants, event: &ForgeEvent) -> bool {
     project_tenants.tenants.iter().any(|ConcernedTenant { live, .. }| {
         let may =
