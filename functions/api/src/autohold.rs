@@ -15,10 +15,11 @@ use sluice_runtime::Ports;
 use sluice_runtime::record::Query;
 use std::collections::BTreeSet;
 
-/// Answers with a tenant's autohold requests in creation order, without unreadable ones; 404 if the
-/// tenant does not exist. Requests whose holds have ended are listed until their records expire,
-/// some weeks later. A `project` that is given and not empty selects the requests of one project,
-/// by its full name or its last parts. An unknown project gives an empty list.
+/// Answers with a tenant's autohold requests in creation order, at most [`LISTED_MAX`], without
+/// unreadable ones; 404 if the tenant does not exist. Requests whose holds have ended are listed
+/// until their records expire, some weeks later. A `project` that is given and not empty selects
+/// the requests of every project that has this full name or ends in these parts (`one` also selects
+/// `a/one` and `b/one`). If there is none, the list is empty.
 pub(crate) async fn list(
     api: &Api,
     tenant: &TenantName,
@@ -40,8 +41,8 @@ fn matches_name(project: &ProjectName, name: &str) -> bool {
     before.is_some_and(|before| before.is_empty() || before.ends_with('/'))
 }
 
-/// Answers with one autohold request; 404 if it or the tenant does not exist, or its record is
-/// unreadable.
+/// Answers with one autohold request, also one whose holds have ended. 404 if it or the tenant does
+/// not exist, if its record is unreadable, or if it is not among the tenant's first [`LISTED_MAX`].
 pub(crate) async fn get(
     api: &Api,
     tenant: &TenantName,

@@ -107,7 +107,8 @@ impl BuildRow {
         number(self.order.ordered_at, self.order.build.as_str())
     }
 
-    /// Returns the build as an entry of the answer to `T/builds`.
+    /// Returns the build as an entry of the answer to `T/builds`. What the row lacks is shown as
+    /// null, empty or false, also `held`, `nodeset` and `provides` if the caller has not set them.
     pub(crate) fn to_json(&self) -> Value {
         let mut build = self.core();
         build.insert("pipeline".into(), json!(self.order.queue.pipeline));

@@ -31,9 +31,10 @@ const SEARCHED_UNTIL_HEADER: &str = "x-sluice-searched-until";
 
 /// Answers `T/builds` with the page of a tenant's builds, newest first, that match the parameters.
 /// Jobs that ended without a build are among them, once their item has left the queue or only runs
-/// its last jobs. After [`SEARCHED_MAX`] builds the search stops, and a header says where. A
-/// `nodeset` matches no build, because lists do not read nodesets. An unknown parameter is 404, an
-/// invalid number 400; an unknown tenant is not checked here.
+/// its last jobs. If the search stops early, after [`SEARCHED_MAX`] builds or at the limit of
+/// [`unbuilt::newest`], a header says where. A `nodeset` matches no build, because lists do not
+/// read nodesets. An unknown parameter is 404, an invalid number 400; an unknown tenant is not
+/// checked here.
 pub(crate) async fn list(
     api: &Api,
     tenant: &TenantName,
@@ -61,10 +62,10 @@ pub(crate) async fn list(
 }
 
 /// Answers `T/build-times` with the start and duration of the builds on the page that have ended,
-/// newest first. Every result is shown that `exclude_result` does not name; jobs without a build
-/// are not. `limit` and `skip` count all builds that match the other parameters, also unfinished
-/// ones. `start_time` and `end_time`, which bound when a build ended, compared as ISO texts, are
-/// applied to the page afterwards. So the page may have fewer entries than `limit`.
+/// newest first, without jobs that have no build. `limit` and `skip` count all builds that match
+/// the other parameters, also unfinished ones. `start_time` and `end_time`, which bound when a
+/// build ended, compared as ISO texts, are applied to the page afterwards. So the page may have
+/// fewer entries than `limit`. The limit of the search and the errors are as in [`list`].
 pub(crate) async fn times(
     api: &Api,
     tenant: &TenantName,
@@ -294,7 +295,7 @@ async fn orders(
 
 /// Reads the other records of builds, in the order of `orders`, and leaves out a build with an
 /// unreadable run: it would look as if no executor had run it. `held`, `nodeset` and `provides`
-/// stay unset.
+/// stay unset, and `item` for a build of a change that an executor has ended.
 async fn complete(ports: &Ports, orders: Vec<Order>) -> Result<Vec<BuildRow>, ErrorResponse> {
     let keys = orders.iter().flat_map(|order| [run_key(&order.build), stop_key(&order.build)]);
     let records = load::read_many(ports, &keys.collect::<Vec<_>>()).await?;

@@ -150,8 +150,9 @@ pub(crate) async fn get(
 
 /// Answers `T/badge` with an SVG picture of the newest finished buildset's result: `passing` for a
 /// success, otherwise `failing`. An item that only runs its last jobs counts as finished. The
-/// parameters `project`, `pipeline` and `branch` select the buildset; 404 if none is found, or for
-/// another parameter.
+/// parameters `project`, `pipeline` and `branch` select the buildset. 404 if there is none among
+/// about the newest [`SEARCHED_MAX`], or for another parameter; an unknown tenant is not checked
+/// here.
 pub(crate) async fn badge(
     api: &Api,
     tenant: &TenantName,
@@ -225,9 +226,9 @@ async fn search(
 }
 
 /// Returns the finished buildsets among the next `step` index entries before a position, newest
-/// first, and the position for the next page. `before` is `None` for the first page. Expired and
-/// unreadable buildsets are left out. The position is `None` if there are no more, or if none of
-/// the entries is readable.
+/// first, and the position for the next page. Items that only run their last jobs are among them.
+/// `before` is `None` for the first page. Expired and unreadable buildsets are left out. The
+/// position is `None` if there are no more, or if none of the entries is readable.
 pub(crate) async fn page(
     ports: &Ports,
     tenant: &TenantName,

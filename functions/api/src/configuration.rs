@@ -51,6 +51,8 @@ pub(crate) async fn tenant_status(
 
 /// Answers `T/config-errors` with the page of a tenant's configuration errors and warnings that
 /// match the parameters. Unreadable projects come first; attributes that Sluice ignores come last.
+/// An unknown parameter or tenant is 404, an invalid number 400, a tenant that was never loaded
+/// 422.
 pub(crate) async fn errors(
     api: &Api,
     tenant: &TenantName,

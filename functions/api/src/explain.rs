@@ -115,7 +115,7 @@ struct FrozenJobs {
 }
 
 /// Reads what an item's jobs were frozen with; `None` if they are not frozen yet. What has expired
-/// is left empty.
+/// is left empty; a damaged object is an error.
 async fn read_frozen(api: &Api, item: &Item) -> Result<Option<FrozenJobs>, ErrorResponse> {
     let Some(merged) = item.merged() else { return Ok(None) };
     let speculation: Option<Speculation> = read_object(api, &merged.speculation).await?;

@@ -56,7 +56,8 @@ pub(crate) struct BuildSubject<'a> {
 
 impl<'a> BuildFilter<'a> {
     /// Takes the filter from a request; an error with status 400 if `idx_min` or `idx_max` is not a
-    /// number. Other values are not checked: an invalid one just matches nothing.
+    /// number. Other filters are not checked: an unknown value matches nothing, and in
+    /// `exclude_result` excludes nothing. `limit` and `skip` are not part of the filter.
     pub(crate) fn read(request: &'a ApiRequest) -> Result<Self, ErrorResponse> {
         Ok(Self {
             request,
@@ -91,9 +92,9 @@ impl<'a> BuildFilter<'a> {
 
     /// Returns whether a build or buildset matches the filters about its subject: project,
     /// pipeline, branch, job, change, patch set, ref, newrev and the ids. Of several values of one
-    /// filter one must match. A filter by job matches no buildset. Filters about the outcome are
-    /// [`Self::matches_build`] and [`Self::matches_result`], those about the number
-    /// [`Self::matches_number`].
+    /// filter one must match; in the first four, `*` stands for any text. A filter by job matches
+    /// no buildset. Filters about the outcome are [`Self::matches_build`] and
+    /// [`Self::matches_result`], those about the number [`Self::matches_number`].
     pub(crate) fn matches_subject(&self, subject: &BuildSubject<'_>) -> bool {
         let key = &subject.change.key;
         let project = |pattern: &str| {

@@ -23,11 +23,12 @@ const FILE_BYTES_MAX: usize = 4 << 20;
 /// The maximum number of files in a listing.
 const LISTED_MAX: usize = 1_000;
 
-/// Answers `T/build/{uuid}/log?offset=N` with the log's text from byte N, at most
+/// Answers `T/build/{uuid}/log?offset=N` with the log's text from byte N (default 0), at most
 /// [`LIVE_BYTES_MAX`] bytes: from the executor while the build runs there and the executor answers,
 /// otherwise from the archive. `X-Log-Length` is the current length and `X-Log-Next` the next
 /// offset. `X-Log-Ended` is 1 if the build has ended and the text reaches the end of the log, else
-/// 0. 404 if there is no such build; without a log the text is empty.
+/// 0. 404 if there is no such build in the tenant, 400 for an invalid offset; without a log the
+/// text is empty.
 pub(crate) async fn follow(
     api: &Api,
     tenant: &TenantName,
@@ -54,7 +55,8 @@ pub(crate) async fn follow(
 }
 
 /// Returns a piece of the log from the executor; `None` if the build is not running, no longer runs
-/// there, or its executor has no address or does not answer.
+/// there, or its executor has no address or does not answer. An error only if the executor's
+/// session cannot be read.
 async fn running(
     api: &Api,
     row: &BuildRow,
@@ -255,8 +257,8 @@ fn packed_part(content: &Bytes, range: Option<(u64, Option<u64>)>) -> (ObjectPar
 }
 
 /// Returns the response with a whole file, or with status 206 and the part of it from `first`,
-/// which is `None` for the whole file. The error is 413 if `part` has less than a whole file,
-/// because the file does not fit into a response. `path` decides the content type.
+/// which is `None` for the whole file. The error is 413 if the whole file is wanted and `part` has
+/// less of it, because the file does not fit into a response. `path` decides the content type.
 fn whole_or_part(
     part: &ObjectPart,
     path: &str,

@@ -58,9 +58,9 @@ struct ChangeState {
 }
 
 /// Answers with the reasons why each pipeline tests a change or does not. The parameters are the
-/// number `change`, which is required, and a `project`; without it, every project that has such a
-/// change, of the first [`PROJECTS_MAX`]. 404 for an unknown project. An unknown change of a named
-/// project is listed with the message that it was not found.
+/// number `change`, without which the answer is 400, and a `project`; without a project, every
+/// project that has such a change, of the first [`PROJECTS_MAX`]. 404 for an unknown project. An
+/// unknown change of a named project is listed with the message that it was not found.
 pub(crate) async fn answer(
     api: &Api,
     tenant: &TenantName,
@@ -123,7 +123,8 @@ pub(crate) async fn answer(
 impl ChangeState {
     /// Decodes the facts of a change that were read from its forge; `record` is `None` if it was
     /// never loaded from there. An unreadable record is noted among the problems, and the change
-    /// counts as seen all the same. The outcomes of its events are not read here.
+    /// counts as seen all the same. The outcomes of its events count as unreadable until the caller
+    /// calls [`Self::read_trigger_outcomes`].
     fn new(key: ChangeKey, record: Option<&Record>) -> Self {
         let mut problems = Vec::new();
         let what = format!("The data of {key} from its forge");

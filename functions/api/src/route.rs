@@ -75,7 +75,8 @@ async fn api_route(
 }
 
 /// Answers a request by its path below `/api/tenant/{tenant}`. An unknown path, tenant or parameter
-/// is 404; a path that would change something is 405.
+/// is 404; a path that would change something is 405. A path that needs the live layout is 422 for
+/// a tenant that was never loaded.
 async fn tenant_route(
     api: &Api,
     tenant: &TenantName,

@@ -17,7 +17,7 @@ const PAGES_MAX: usize = 12;
 
 /// Answers with the page of a tenant's system events that match the parameters, newest first.
 /// `idx_min` and `idx_max` are layout numbers. At most [`PAGES_MAX`] times [`PAGE`] events are
-/// searched. 404 for an unknown tenant.
+/// searched. 404 for an unknown tenant or parameter, 400 for an invalid number.
 pub(crate) async fn list(
     api: &Api,
     tenant: &TenantName,

@@ -122,11 +122,11 @@ impl Attributes {
 
     /// Stores what the forge shows for the attributes that an event may have changed. Not stored
     /// are shown votes and statuses at a new revision, stale statuses, statuses other than the
-    /// event's, and new names beyond [`NAMES_MAX`]. The flag is true if a stored value became
-    /// another. An event without `update_keys` is always new. A synthesized event with them is new
-    /// only if a value changed; its updates are then noted as synthesized. A webhook with them is
-    /// new unless nothing changed and a sweep synthesized all its updates within the last hour; of
-    /// such a Gerrit comment with text only the votes are not new.
+    /// event's, and new names beyond [`NAMES_MAX`]. The flag is true if a stored value appeared,
+    /// disappeared or became another. An event without `update_keys` is always new. A synthesized
+    /// event with them is new only if a value changed; its updates are then noted as synthesized. A
+    /// webhook with them is new unless nothing changed and a sweep synthesized all its updates
+    /// within the last hour; of such a Gerrit comment with text only the votes are not new.
     pub(crate) fn apply(
         &mut self,
         event: &ForgeEvent,
@@ -207,8 +207,8 @@ impl Attributes {
     }
 
     /// Returns the updates that the forge shows and no event reported; stores nothing. Left out are
-    /// added labels, which have marks in [`SeenEvents`](crate::seen_events::SeenEvents), votes that
-    /// the connection's own account removed, all statuses unless `scope.statuses`, check runs that
+    /// added labels, which have marks in [`SeenEvents`](crate::seen_events::SeenEvents), removed
+    /// votes of the connection's own account, all statuses unless `scope.statuses`, check runs that
     /// have not ended, and new attributes beyond [`NAMES_MAX`].
     pub(crate) fn missed_updates(
         &self,

@@ -373,8 +373,8 @@ impl Intake {
     /// Returns the sort keys of the tenant's pending rereads after pushes to the project and to
     /// projects that configure it, without those whose push has waited longer than events wait.
     /// `read` must hold the records at [`pushed_keys`]; the records of the rereads are added to it.
-    /// The flag is true if one disappeared since the tenant's head was read: the head is then
-    /// outdated.
+    /// The flag is true if a reread is gone that this instance did not know as done: the tenant's
+    /// head, which was read before, may then be outdated. Such a reread is cached as done.
     async fn pending_rereads(
         &self,
         live: &LiveLayout,

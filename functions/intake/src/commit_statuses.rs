@@ -48,10 +48,11 @@ impl CommitStatusEvent<'_> {
 impl Intake {
     /// Processes a status or check run, received at `at`, for each open change at its commit with a
     /// number above `status.after`. If `after` is 0 and there is only one such change, it is
-    /// processed at once with its own outcome. Otherwise each gets a stored delivery, at most
-    /// [`CHANGES_MAX`], and the rest gets one that continues. Where no pipeline may use the status,
-    /// nothing is done except for a log line. The outcome is a failure if the connection does not
-    /// lead to a forge, or the forge refuses for good.
+    /// processed at once with its own outcome. Otherwise the returned effects, which the caller
+    /// commits, have a delivery for each, at most [`CHANGES_MAX`], and one that continues with the
+    /// rest. Where no pipeline may use the status, nothing is done except for a log line. The
+    /// outcome is a failure if the connection does not lead to a forge, or the forge refuses for
+    /// good.
     pub(crate) async fn process_commit_event(
         &self,
         id: &DeliveryId,
@@ -142,8 +143,10 @@ pub(crate) fn uses_status(project_tenants: &ProjectTenants, event: &ForgeEvent) 
     pipelines.any(|pipeline| filter::uses_status(pipeline, event))
 }
 
-/// Returns whether an event may trigger a live pipeline if Sluice caused it, which is not checked
-/// here.
+/// Returns whether a live pipeline has a trigger that names the status, check run or vote of an
+/// event, so that Sluice's own one may start the pipeline. A pipeline's own report does not count.
+/// Whether Sluice caused the event, and whether the project takes part in the pipeline, is not
+/// checked.
 pub(crate) fn is_triggered_by_self(project_tenants: &ProjectTenants, event: &ForgeEvent) -> bool {
     project_tenants.tenants.iter().any(|ConcernedTenant { live, .. }| {
         let may =

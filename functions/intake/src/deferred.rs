@@ -221,8 +221,8 @@ impl Intake {
 
     /// Adds to `effects` a deferred delivery for a tenant, makes it the last one of its project, so
     /// that later events wait behind it, and returns its id. Its `received_at` must come from
-    /// [`Self::deferral_time`]. If it waits behind another one, a record is stored by which that
-    /// one wakes it.
+    /// [`Self::deferral_time`]. If it waits behind another one, a record by which that one wakes it
+    /// is added, too.
     pub(crate) fn store_deferred(
         &self,
         deferred: &DeliveryRecord,
@@ -293,10 +293,10 @@ impl Intake {
     }
 
     /// Processes a deferred event about a change for its tenant and wakes the project's next
-    /// deferred one. Postpones it again if it has to wait, if the forge's answer is older than what
-    /// is stored, or if the forge does not show the change and it waited less than
-    /// [`ORDER_MILLIS`]. Fails if it is to be dropped, or if the forge does not show the change
-    /// after that; a failure wakes no other event.
+    /// deferred one; the caller commits the returned effects. Postpones it again if it has to wait,
+    /// if the forge's answer is older than what is stored, or if the forge does not show the change
+    /// and it waited less than [`ORDER_MILLIS`]. Fails if it is to be dropped, or if the forge does
+    /// not show the change after that; a failure wakes no other event.
     pub(crate) async fn resume_deferred(
         &self,
         id: &DeliveryId,
@@ -345,9 +345,10 @@ impl Intake {
     }
 
     /// Routes a push, or an event about a change, to the tenants after `after` in order of name,
-    /// for which earlier commits had no room. Postpones a push whose move the forge does not show,
-    /// and an event if the forge's answer is older than what is stored, or if the forge does not
-    /// show the change within [`WAIT_MILLIS`] of the receipt; after that it fails.
+    /// for which earlier commits had no room; the caller commits the returned effects. Postpones a
+    /// push whose move the forge does not show, and an event if the forge's answer is older than
+    /// what is stored, or if the forge does not show the change within [`WAIT_MILLIS`] of the
+    /// receipt; after that it fails.
     pub(crate) async fn continue_routing(
         &self,
         id: &DeliveryId,
@@ -424,10 +425,10 @@ impl Intake {
         }
     }
 
-    /// Routes an event to the tenants in `before` after other tenants got it, and stores the
-    /// change's facts. For a new event it also stores the trigger outcomes, and for a change that
-    /// was seen before its new dependencies. `is_somewhere` is true when one of the other tenants
-    /// has a pipeline for the change.
+    /// Adds to `effects` the routing of an event to the tenants in `before`, after other tenants
+    /// got it, and the change's facts. For a new event it also adds the trigger outcomes, and for a
+    /// change that was seen before its new dependencies. `is_somewhere` is true when one of the
+    /// other tenants has a pipeline for the change.
     async fn route_remaining(
         &self,
         routed_event: RoutedEvent<'_>,

@@ -200,7 +200,7 @@ impl Intake {
     /// Returns the permission of the event's sender in the repository. The first answer is kept in
     /// `cache`, which must belong to this event only. It is `RepositoryPermission::None` for an
     /// event without a sender, which a sweep found, if the forge refuses the question for good, or
-    /// if the connection was removed.
+    /// if the connection was removed or leads to no forge.
     pub(crate) async fn sender_permission(
         &self,
         event: &ForgeEvent,
@@ -226,8 +226,8 @@ impl Intake {
     }
 
     /// Reads a change from the cache or its forge, and caches the answer; `None` if the forge does
-    /// not have it or refuses it for good, or the connection was removed. How many changes are read
-    /// is not limited here.
+    /// not have it or refuses it for good, or the connection was removed or leads to no forge. How
+    /// many changes are read is not limited here.
     pub(crate) async fn read(
         &self,
         key: &ChangeKey,

@@ -61,13 +61,13 @@ pub(crate) struct PushContext<'a> {
 }
 
 impl Intake {
-    /// Compares a project's branches with the stored tips and synthesizes a push for each branch
-    /// that moved, at most [`PUSHES_MAX`]; there is one for each connection by which tenants may
-    /// have the project, because triggers match their own connection only. At most as many again
-    /// are synthesized that only some connections reported. The first sweep stores the tips of
-    /// unknown branches, which are then not missed; otherwise a tip is stored when its push is
-    /// processed. A push whose delivery is stored already is not stored again. If the forge refuses
-    /// to list branches for good, that is only logged.
+    /// Compares a project's branches with the stored tips and adds to `effects` a synthesized push
+    /// for each branch that moved, at most [`PUSHES_MAX`]; there is one for each connection by
+    /// which tenants may have the project, because triggers match their own connection only. At
+    /// most as many again are synthesized that only some connections reported. The first sweep
+    /// stores the tips of unknown branches, which are then not missed; otherwise a tip is stored
+    /// when its push is processed. A push whose delivery is stored already is not stored again. If
+    /// the forge refuses to list branches for good, that is only logged.
     pub(crate) async fn find_missed_pushes(
         &self,
         event: &ForgeEvent,

@@ -64,13 +64,13 @@ impl Requester {
 }
 
 impl Intake {
-    /// Enqueues a change in the pipeline that an operator named, without asking its triggers or
-    /// whether the project takes part in it. `head`, if given, is the start of the commit that the
-    /// change must be at. Postpones the delivery while the tenant has to wait. The outcome is a
-    /// failure if the change is at another commit, the tenant lacks the project or pipeline or
-    /// could not be read for a day, or the pipeline does not accept the change. A refusal by its
-    /// dependencies is no failure, unless the change exceeds the tenant's max-dependencies: the
-    /// message then carries it.
+    /// Returns the effects that enqueue a change in the pipeline that an operator named, for the
+    /// caller to commit; neither its triggers nor whether the project takes part in it are asked.
+    /// `head`, if given, is the start of the commit that the change must be at. The delivery is
+    /// postponed while the tenant has to wait. The outcome is a failure if the change is at another
+    /// commit, the tenant lacks the project or pipeline or could not be read for a day, or the
+    /// pipeline does not accept the change. A refusal by its dependencies is no failure, unless the
+    /// change exceeds the tenant's max-dependencies: the message then carries it.
     pub(crate) async fn enqueue(
         &self,
         id: &DeliveryId,
@@ -124,10 +124,10 @@ impl Intake {
 
     /// Adds to `effects` the message that offers a change to a pipeline's queue, those for the
     /// members of its bundle, the change's facts and a log line; triggers are not asked. Returns
-    /// the reason, and adds nothing, if the change is not open where the pipeline merges, does not
-    /// meet the requirements, has its project by another connection in the tenant, or exceeds the
-    /// tenant's max-dependencies. Other refusals by its dependencies are part of the message.
-    /// Otherwise returns `None`.
+    /// the reason, and adds nothing, if the change is not open or not submittable where the
+    /// pipeline merges, does not meet the requirements, has its project by another connection in
+    /// the tenant, or exceeds the tenant's max-dependencies. Other refusals by its dependencies are
+    /// part of the message. Otherwise returns `None`.
     pub(crate) async fn offer(
         &self,
         offer: Offer<'_>,
@@ -178,12 +178,13 @@ impl Intake {
         Ok(None)
     }
 
-    /// Enqueues a ref in the pipeline that an operator named, without asking its triggers. A branch
-    /// without a commit is tested where it is when its build starts. Postpones the delivery while
-    /// the tenant has to wait. The outcome is a failure if the forge does not show the ref or its
-    /// commit, still shows a deleted one, or a tag is named without a commit; also if the tenant
-    /// lacks the project or pipeline or could not be read for a day, or the pipeline does not
-    /// accept the ref.
+    /// Returns the effects that enqueue a ref in the pipeline that an operator named, for the
+    /// caller to commit; triggers are not asked. A branch without a commit is tested where it is
+    /// when its build starts. The delivery is postponed while the tenant has to wait. The outcome
+    /// is a failure if the forge does not show the ref or its commit, still shows a deleted one, or
+    /// a tag is named without a commit; also if the tenant lacks the pipeline or the project, has
+    /// it by another connection, or could not be read for a day, or the pipeline does not accept
+    /// the ref.
     pub(crate) async fn enqueue_ref(
         &self,
         id: &DeliveryId,

@@ -388,11 +388,11 @@ impl Intake {
     }
 
     /// Processes an event about a change that was received at `came_at`: reads the change from its
-    /// forge and routes it. Postpones the delivery while the forge does not show the event's effect
-    /// or the change, at most [`SHOWN_MILLIS`] after the receipt, and if the forge's answer is
-    /// older than what is stored. After that time an event without visible effect is processed, and
-    /// a change that the forge does not have is a failure. It is a failure at once if the
-    /// connection does not lead to a forge.
+    /// forge and routes it; the caller commits the returned effects. Postpones the delivery while
+    /// the forge does not show the event's effect or the change, at most [`SHOWN_MILLIS`] after the
+    /// receipt, and if the forge's answer is older than what is stored. After that time an event
+    /// without visible effect is processed, and a change that the forge does not have is a failure.
+    /// It is a failure at once if the connection does not lead to a forge.
     pub(crate) async fn process_change_event(
         &self,
         id: &DeliveryId,
@@ -516,8 +516,9 @@ impl Intake {
     /// Commits the effects of a delivery with its new state, sends the messages, and returns the
     /// delivery's new record. Of the puts in `effects`, only those of deliveries and seen events
     /// keep their conditions; the others overwrite. If one of the deliveries in them is stored
-    /// already, none of these is stored, but all are woken. The error is a retry if another run
-    /// committed first, or another event of the same change.
+    /// already, none of these is stored, but all are woken. If the writes do not fit into one
+    /// commit, those of reverse dependencies are committed before, even if the rest then fails. The
+    /// error is a retry if another run committed first, or another event of the same change.
     async fn commit_effects(
         &self,
         id: &DeliveryId,

@@ -61,13 +61,14 @@ pub(crate) struct OfferedRef<'a> {
 }
 
 impl Intake {
-    /// Processes a push for the tenants for which it is new, or, if an earlier commit ended with
-    /// the tenant `after`, for those behind it in order of name. For a pushed branch a tenant reads
-    /// its configuration again and gets the push afterwards as a deferred delivery, except after
-    /// its own landing that touched no configuration. Any other push is offered to the pipelines
-    /// that it triggers, or deferred if the tenant has to wait. Tenants for which the commit has no
-    /// room are left to the next commit. Returns a reason if the delivery has to be postponed
-    /// because the forge does not show the move yet; `effects` must be dropped then.
+    /// Adds to `effects` what a push changes for the tenants for which it is new, or, if an earlier
+    /// commit ended with the tenant `after`, for those behind it in order of name. For a pushed
+    /// branch a tenant reads its configuration again and gets the push afterwards as a deferred
+    /// delivery, except after its own landing that touched no configuration. Any other push is
+    /// offered to the pipelines that it triggers, or deferred if the tenant has to wait. Tenants
+    /// for which the commit has no room are left to the next commit. Returns a reason if the
+    /// delivery has to be postponed because the forge does not show the move yet; `effects` must be
+    /// dropped then.
     pub(crate) async fn process_push(
         &self,
         id: &DeliveryId,
@@ -224,10 +225,10 @@ impl Intake {
     }
 
     /// Continues a push for a tenant that has read its configuration again, and wakes the project's
-    /// next deferred event. Postpones the push while the tenant or an earlier event is not ready,
-    /// and for [`SHOWN_MILLIS`] while the forge does not show the move. If the tenant no longer has
-    /// the project or could not be read for a day, it only logs that and wakes no other event; that
-    /// is no failure.
+    /// next deferred event; the caller commits the returned effects. Postpones the push while the
+    /// tenant or an earlier event is not ready, and for [`SHOWN_MILLIS`] while the forge does not
+    /// show the move. If the tenant no longer has the project or could not be read for a day, it
+    /// only logs that and wakes no other event; that is no failure.
     pub(crate) async fn resume_push(
         &self,
         id: &DeliveryId,
@@ -269,10 +270,11 @@ impl Intake {
         Ok(DeliveryOutcome::Processed(effects))
     }
 
-    /// Offers a ref to the pipelines of one tenant whose triggers match its push. Returns a reason
-    /// when the delivery has to be postponed because the forge does not show the move, at most
-    /// [`SHOWN_MILLIS`] after the receipt. After that, or if the move is rejected, it only logs
-    /// why. A pipeline that does not accept the ref is skipped with a log line.
+    /// Adds to `effects` the offers of a ref to the pipelines of one tenant whose triggers match
+    /// its push. Returns a reason when the delivery has to be postponed because the forge does not
+    /// show the move, at most [`SHOWN_MILLIS`] after the receipt; `effects` must be dropped then.
+    /// After that, or if the move is rejected, it only logs why. A pipeline that does not accept
+    /// the ref is skipped with a log line.
     async fn route_ref(
         &self,
         id: &DeliveryId,

@@ -169,11 +169,12 @@ impl Intake {
         Ok((record, (!is_late).then_some(wakeup)))
     }
 
-    /// Enqueues branches in the pipeline whose timer fired, with their commits if `dereference` is
-    /// set. Postpones the delivery while the tenant cannot be read, at most a day. Only logs why if
-    /// the tenant or pipeline no longer has the project, or does not accept refs; that is no
-    /// failure. With `dereference`, a branch that the forge does not have is skipped, and with a
-    /// log line one that the forge refuses for good. Without a forge the commits are left open.
+    /// Returns the effects that enqueue branches in the pipeline whose timer fired, with their
+    /// commits if `dereference` is set; the caller commits them. Postpones the delivery while the
+    /// tenant cannot be read, at most a day. Only logs why if the tenant or pipeline no longer has
+    /// the project, or does not accept refs; that is no failure. With `dereference`, a branch that
+    /// the forge does not have is skipped, and with a log line one that the forge refuses for good.
+    /// Without a forge the commits are left open.
     pub(crate) async fn process_timer_event(
         &self,
         id: &DeliveryId,

@@ -75,7 +75,8 @@ impl SeenEvents {
     /// Applies an event to the change's attributes and returns whether it is new.
     /// [`Self::without_stale_marks`] must be called before. The first event is always new and
     /// stores the attributes that the forge shows. `is_synthesized` is true for an event of a
-    /// sweep. A value that is replaced counts as a retraction.
+    /// sweep. If a value appears, disappears or becomes another, that counts as a retraction,
+    /// except with the first event.
     pub(crate) fn apply(
         &mut self,
         event: &ForgeEvent,

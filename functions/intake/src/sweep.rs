@@ -44,11 +44,11 @@ const SYNTHESIZED_MAX: usize = 40;
 const ATTEMPTS_MAX: usize = 8;
 
 impl Intake {
-    /// Compares a project's branches and open changes with what is stored, synthesizes the missed
-    /// events, and has the forge redeliver failed webhooks. At most [`SYNTHESIZED_MAX`] events of
-    /// open changes are synthesized; the next sweep continues. Only logs if no tenant may have the
-    /// project by the event's connection. The inner error is a final error of the forge when it
-    /// lists the open changes.
+    /// Compares a project's branches and open changes with what is stored, adds the missed events
+    /// to `effects` as synthesized deliveries, and has the forge redeliver failed webhooks at once.
+    /// At most [`SYNTHESIZED_MAX`] events of open changes are synthesized; the next sweep
+    /// continues. Only logs if no tenant may have the project by the event's connection. The inner
+    /// error is a final error of the forge when it lists the open changes.
     pub(crate) async fn sweep_project(
         &self,
         event: &ForgeEvent,
@@ -193,7 +193,7 @@ impl Intake {
         Ok(missed_events)
     }
 
-    /// Stores a synthesized delivery for a missed event in `effects`, unless one is in progress.
+    /// Adds to `effects` a synthesized delivery for a missed event, unless one is in progress.
     /// `event` gives it the connection and the project. If an earlier one has ended and the event
     /// is still missing, the forge did not show it then, so another attempt follows; after
     /// [`ATTEMPTS_MAX`] it only logs that it gives up. `retractions` says how often a mark of the

@@ -47,11 +47,12 @@ impl QueueEvent<'_> {
 }
 
 impl Intake {
-    /// Stores a delivery for each change that an event of a queue may trigger a pipeline for: the
-    /// open dependents of an enqueued change, or all open changes of a merged change's project,
-    /// without that change. At most [`CHANGES_MAX`] are stored, in order of number, and one more
-    /// that continues after them. The outcome is a failure if the connection does not lead to a
-    /// forge, or the forge refuses for good.
+    /// Returns effects with a delivery for each change that an event of a queue may trigger a
+    /// pipeline for; the caller commits them. These are the open dependents of an enqueued change,
+    /// or all open changes of a merged change's project, without that change. There are at most
+    /// [`CHANGES_MAX`], in order of number, and one more delivery that continues after them. For a
+    /// merged change the outcome is a failure if the connection does not lead to a forge, or the
+    /// forge refuses for good.
     pub(crate) async fn fan_out_zuul_event(
         &self,
         id: &DeliveryId,
@@ -115,11 +116,12 @@ impl Intake {
         Ok(DeliveryOutcome::Processed(effects))
     }
 
-    /// Offers the change `trigger.number`, if it is open, to the pipelines that an event of a queue
-    /// triggers for it. Postpones the delivery while the tenant has to wait, if the forge's answer
-    /// is older than what is stored, and for [`SHOWN_MILLIS`] if the forge does not have the
-    /// change; after that it fails. Only logs why if the tenant no longer has the project or could
-    /// not be read for a day, or a pipeline does not accept the change.
+    /// Returns effects that offer the change `trigger.number`, if it is open, to the pipelines that
+    /// an event of a queue triggers for it; the caller commits them. Postpones the delivery while
+    /// the tenant has to wait, if the forge's answer is older than what is stored, and for
+    /// [`SHOWN_MILLIS`] if the forge does not have the change; after that it fails, and at once if
+    /// the connection leads to no forge. Only logs why if the tenant no longer has the project or
+    /// could not be read for a day, or a pipeline does not accept the change.
     pub(crate) async fn process_zuul_event(
         &self,
         id: &DeliveryId,

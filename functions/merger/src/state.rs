@@ -254,7 +254,8 @@ impl Merger {
 
     /// Adds the state of a ref, without merging: the pushed commit; for a timer event, the tip of
     /// its branch; for a deleted ref, the tip of the project's default branch. For a tag, also
-    /// finds the branches that contain it. The inner error is a conflict: the commit is gone.
+    /// finds the branches that contain it. The inner error is a conflict: the commit or branch is
+    /// gone.
     async fn put_ref(
         &self,
         state: &mut MergedState,

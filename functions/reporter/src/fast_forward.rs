@@ -158,10 +158,11 @@ fn put_if_revision(record: Record, revision: u64) -> Write {
 
 impl Reporter {
     /// Prepares the push that fast-forwards a branch from `tip` to the tested commit, and further
-    /// to landings behind it, up to the first that may not be merged now or does not fit. Neither
-    /// pushes nor stores anything. `None` if the forge has to merge: the landing was ordered so,
-    /// the change was tested on another commit than `tip`, the commits are not stored, or the pack
-    /// cannot be built.
+    /// to at most [`LANDING_RUN_MAX`] landings behind it, up to the first that may not be merged
+    /// now, cannot be read or does not fit. Neither pushes nor stores anything. `None` if the forge
+    /// has to merge: the landing's method is not (or no longer) a fast-forward, the change was
+    /// tested on another commit than `tip`, the commits are not stored, or the pack cannot be
+    /// built.
     pub(crate) async fn prepare_push(
         &self,
         order: &Landing,

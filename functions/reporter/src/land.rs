@@ -145,7 +145,8 @@ impl Reporter {
     /// Checks a landing that has not ended against the forge, merges its change and stores the
     /// result. May be repeated: once the intent is stored, the forge is read before it is asked
     /// again. Does nothing if the landing does not exist or has ended; a redelivery then sends its
-    /// outbox again. While an earlier request may be in flight, an obstacle is a retry.
+    /// outbox again. While an earlier request may be in flight and explain an obstacle, the
+    /// obstacle is a retry, not a result.
     async fn execute(
         &self,
         item: &ItemId,
@@ -265,8 +266,9 @@ impl Reporter {
 
     /// Returns why a change must not be merged: it was closed, has another head than was tested,
     /// has a dependency that is not merged, or misses a requirement. `None` if it may be. The
-    /// caller has handled a merged change and one that targets another branch. The last two reasons
-    /// are a retry while an earlier merge or push may be in flight and explain them.
+    /// caller has handled a merged change and one that targets another branch. While an earlier
+    /// merge or push may be in flight, the last two reasons are a retry instead; the caller has
+    /// handled the first two then.
     async fn refusal(
         &self,
         context: &LandingContext<'_>,
@@ -326,8 +328,10 @@ impl Reporter {
 
     /// Stores the intent, merges the change and stores the result: by a push where possible,
     /// otherwise, or if the push is refused, by the forge's merge. The caller has made all checks.
-    /// If another queue acquired a branch lock, the landing ends as not merged because its branch
-    /// moved. The error is a retry, among others after a push without an answer.
+    /// Landings that the same push merges are stored as attempted, too. If another queue acquired a
+    /// branch lock, the landing ends as not merged because its branch moved; while an earlier
+    /// request may be in flight, that is a retry. The error is a retry, among others after a push
+    /// without an answer.
     async fn attempt(
         &self,
         context: &LandingContext<'_>,
@@ -612,9 +616,10 @@ impl Reporter {
     }
 
     /// Returns the result of a landing if a later bundle member could not be merged: then nothing
-    /// of the bundle is merged. It is a refusal if a member is not as tested, cannot be read, or
-    /// misses a requirement or dependency, and a moved base if the member's branch moved. `None` if
-    /// all members can, or there are no later ones.
+    /// of the bundle is merged. It is a refusal if a member is not as tested, cannot be read,
+    /// misses a requirement or dependency, or cannot be merged according to its forge, and a moved
+    /// base if the member's branch moved. The last two are not checked on a branch that an earlier
+    /// member moves. `None` if all members can, or there are no later ones.
     ///
     /// A change in the seconds between this check and the member's own landing is detected there,
     /// when a part of the bundle is already merged.

@@ -19,9 +19,10 @@ const KEYS_MAX: usize = 100;
 
 impl Reporter {
     /// Sends the messages of a report and stores the result; those without a clear answer stay in
-    /// the report for the retry that is returned. A failed message does not stop the others. Sent
-    /// ones are removed, so that only a crash repeats them. With a retry, refused ones are removed
-    /// too and only logged, so the final result does not have them.
+    /// the report for the retry that is returned. The caller has made sure that the report has only
+    /// messages. A failed message does not stop the others. Sent ones are removed, so that only a
+    /// crash repeats them. With a retry, refused ones are removed too and only logged, so the final
+    /// result does not have them.
     pub(crate) async fn send_messages(
         &self,
         record: Record,

@@ -40,10 +40,10 @@ const ENDED: [&str; 8] = [
 impl Reporter {
     /// Sends one report to the forge, by mail or by MQTT, and stores the result. `named` is the
     /// report's id, for a start report with its item. Does nothing if the report does not exist;
-    /// one that was sent is only rechecked if it is a start report. The start report of an item
-    /// that has ended is dropped. A refused action does not stop the others; another error is a
-    /// retry of the whole report, which is safe to repeat: statuses and check runs are set,
-    /// comments are found by their marker.
+    /// one that was sent is only rechecked if it is a start report, and a redelivery wakes its
+    /// queue again. The start report of an item that has ended is dropped. A refused action does
+    /// not stop the others; another error of a forge is a retry of the whole report, which is safe
+    /// to repeat: statuses and check runs are set, comments are found by their marker.
     pub(crate) async fn report(
         &self,
         named: &str,

@@ -55,9 +55,10 @@ impl BranchProtections {
 impl Tenants {
     /// Reads from the forge the branch protections and locks that the tenant excludes branches by;
     /// empty if it excludes none by them, or the connection is a plain git server. Locks are read
-    /// only if it excludes locked branches, of at most [`LOCKS_MAX`] branches; the others are
-    /// unknown. The error is `Unreadable` if this function has no token for the connection or the
-    /// forge refuses for good.
+    /// only if it excludes locked branches, and of at most [`LOCKS_MAX`] protected branches; those
+    /// of further protected branches are unknown, and an unprotected branch has none. The error is
+    /// `Unreadable` if this function has no token for the connection or the forge refuses for good,
+    /// otherwise `Unreachable`.
     pub(crate) async fn branch_protections(
         &self,
         config: &TenantConfig,

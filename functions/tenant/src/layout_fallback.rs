@@ -18,9 +18,9 @@ const ONLY_IN_LAYOUT: &str = "layouts/files/only-in-the-live-layout";
 
 impl Tenants {
     /// Adds what the live layout has of `damaged` projects to `known`, and returns no project. If
-    /// that layout cannot be read, adds nothing and returns all of them as lost. A project that the
-    /// live layout lacks is neither added nor lost. Does nothing for a tenant that was never live
-    /// or was removed.
+    /// that layout cannot be read, or another version of Sluice parsed it, adds nothing and returns
+    /// all of them as lost. A project that the live layout lacks is neither added nor lost. Does
+    /// nothing for a tenant that was never live or was removed.
     pub(crate) async fn fall_back_to_layout(
         &self,
         config: &TenantConfig,

@@ -116,8 +116,8 @@ impl Tenants {
     }
 
     /// Reconciles one tenant: reads what changed, makes a new layout live if it differs, one is
-    /// wanted or an operator requested it, and wakes queues and deferred events. While a landing of
-    /// configuration is in progress, only postpones the tenant. If not everything could be read in
+    /// wanted or an operator requested it, and wakes queues and deferred events. While it waits for
+    /// a landing of configuration, only postpones the tenant. If not everything could be read in
     /// one run, stores what was read and wakes the tenant again. A tenant that the main
     /// configuration omits is removed. Reads nothing if that has errors and does not show what the
     /// tenant's configuration is. Safe to run twice.

@@ -174,10 +174,10 @@ fn status_by_predecessors(orders: Vec<Option<Landing>>) -> LandingStatus {
 }
 
 /// Returns why the tenant stops waiting for an unfinished landing: an obstacle that its record has
-/// reported for [`PATIENCE_SECONDS`], no obstacle reported within [`SILENCE_SECONDS`] of the order,
-/// or a bundle member that its queue does not order in time. `None` if it still waits, has ended or
-/// has no record. A reason that is stored in `awaited` is returned whatever the status, or each new
-/// sign of progress would block the tenant again.
+/// reported for [`PATIENCE_SECONDS`], no end and no such obstacle [`SILENCE_SECONDS`] after the
+/// order, or a bundle member that its queue does not order in time. `None` if it still waits, has
+/// ended or has no record. A reason that is stored in `awaited` is returned whatever the status, or
+/// each new sign of progress would block the tenant again.
 fn given_up(
     awaited: &PendingConfigLanding,
     seen: &LandingStatus,

@@ -96,10 +96,10 @@ impl Tenants {
     /// Reads the projects that moved, were never read or are unfinished, whose time of the next
     /// attempt has come, or that have new parameters and no such time; the others stay as stored.
     /// Returns all sources and the writes that store what was read, without committing them. After
-    /// [`READ_MAX`] forge requests or [`WRITES_MAX`] projects, the rest is left to the next run. A
-    /// project that cannot be read keeps what was read last. The error is a retry instead if such a
-    /// project's stored source is lost, or its forge is unreachable and the project is in
-    /// `awaited_projects` or was never read.
+    /// [`READ_MAX`] forge requests or [`WRITES_MAX`] projects, the rest is in `unread` for the next
+    /// run, and no layout may be built before. A project that cannot be read keeps what was read
+    /// last. The error is a retry instead if such a project's stored source is lost, or its forge
+    /// is unreachable and the project is in `awaited_projects` or was never read.
     pub(crate) async fn read(
         &self,
         config: &TenantConfig,

@@ -18,8 +18,8 @@ const STEPS_MAX: usize = 20;
 
 impl Tenants {
     /// Wakes the deferred deliveries of a tenant, the oldest first, and deletes their records; of
-    /// very many only the first. One that still has to wait is deferred again by intake. A record
-    /// that changed meanwhile is left.
+    /// very many only the first. One that still has to wait is deferred again by intake. An
+    /// unreadable record is only deleted, and one that changed meanwhile is left.
     pub(crate) async fn wake_deferred(&self, name: &TenantName) -> Result<(), ReconcileError> {
         let mut after = None;
         for _ in 0..STEPS_MAX {
