@@ -88,9 +88,6 @@ pub fn non_config_merge_key(branch: &BranchKey, from: &Oid) -> Key {
 /// landing need not read its configuration again. `None` when the landing changes configuration. It
 /// belongs in the commit that records the landing's intent, and expires some weeks after `now`.
 ///
-/// When the branch then moves from this commit to a commit with this tree, its configuration need
-/// not be read again.
-///
 /// # Errors
 /// When the record is too large.
 pub fn put_non_config_merge(
