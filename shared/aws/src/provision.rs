@@ -129,9 +129,9 @@ fn text_of(error: &(dyn Error + 'static)) -> String {
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
 
-/// Creates the table with its indexes unless it exists, and waits until it is active, at most a
-/// minute. Then turns on expiry if wanted; a refusal of that is only logged. An existing table of
-/// another form is no error.
+/// Creates the table with its indexes unless it exists, and waits until it is active; an error
+/// after a minute. Then turns on expiry if wanted; a refusal of that is only logged. An existing
+/// table of another form is no error.
 async fn table(sdk_config: &SdkConfig, wanted: &TableSpec) -> Result<(), ProvisionError> {
     let failed = failed(format!("the table {}", wanted.name));
     let client = aws_sdk_dynamodb::Client::new(sdk_config);

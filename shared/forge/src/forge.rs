@@ -19,9 +19,9 @@ pub trait Forge: Send + Sync {
     /// Returns the change whose page is at `url`, if it is on this forge. Makes no requests. (Z6.5)
     fn change_at(&self, url: &str) -> Option<ChangeKey>;
 
-    /// Reads the current state of a change, with reviews, statuses, files and dependencies. A list
-    /// that is too long is marked as incomplete ([`ChangeFacts::truncated`]), and files are then
-    /// `None`; that is no error. A missing change is [`ForgeError::NotFound`].
+    /// Reads the current state of a change, with reviews, statuses, files and dependencies. Too
+    /// many reviews or statuses are marked as incomplete ([`ChangeFacts::truncated`]), and too many
+    /// files are `None`; neither is an error. A missing change is [`ForgeError::NotFound`].
     async fn read_change(&self, change: &ChangeKey) -> Result<ChangeFacts, ForgeError>;
 
     /// Returns the open changes of a project, by number. Of more changes than the driver reads, the
@@ -167,8 +167,9 @@ pub trait Forge: Send + Sync {
 
     /// Merges a change whose head is still `change.head`, and returns the merge commit. A change
     /// that is already merged at this head is a success. Returns [`ForgeError::HeadMoved`] when the
-    /// head is another, and [`ForgeError::Conflict`] when it does not merge. Forges do not guard
-    /// the base: the caller reads the branch's tip before and after (Z6.4).
+    /// head is another, and [`ForgeError::Conflict`] when it does not merge;
+    /// [`ForgeError::Refused`] when the forge does not allow it, as by branch protection. Forges do
+    /// not guard the base: the caller reads the branch's tip before and after (Z6.4).
     async fn merge(
         &self,
         change: &ChangeRef,

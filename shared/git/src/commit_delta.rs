@@ -218,7 +218,7 @@ impl Repository {
     }
 
     /// Returns the entries of one directory, in git's order, without submodules, whose commits
-    /// belong to other repositories.
+    /// belong to other repositories. `at` names the commit in errors.
     fn entries(&self, at: &Oid, tree: ObjectId) -> Result<Vec<Entry>, GitReadError> {
         let found = self
             .git

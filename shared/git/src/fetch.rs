@@ -154,10 +154,11 @@ impl Repository {
     }
 
     /// Fetches those of the requested objects that this repository lacks, and adds them to it as
-    /// one pack, with their history except for what `request.haves` reach. The history of requested
-    /// objects that are there is not checked. Returns all requested refs, also those whose objects
-    /// were there. A ref or commit that the forge does not have is [`FetchError::Gone`]; a prefix
-    /// without refs is no error. Takes at most three requests.
+    /// one pack, with their history except for what those of `request.haves` reach that this
+    /// repository has. The history of requested objects that are there is not checked. Returns all
+    /// requested refs, also those whose objects were there. A ref or commit that the forge does not
+    /// have is [`FetchError::Gone`]; a prefix without refs is no error. Takes at most three
+    /// requests.
     pub fn fetch(&mut self, request: &FetchRequest<'_>) -> Result<Fetched, FetchError> {
         let mut connection = self.connect(request.url, request.credential, request.limits)?;
         let (refs, wanted) = self.resolve(&mut connection, request.wants)?;

@@ -311,7 +311,7 @@ impl World {
     }
 
     /// Runs `work` as one step called `name`, for which a fault may be injected: the fate may fail
-    /// the step before or after `work`, or never return. With [`Fate::Waits`], other tasks run
+    /// the step, or never return, before or after `work`. With [`Fate::Waits`], other tasks run
     /// first, and the outcome is decided again as a further step. Simulated external services (a
     /// forge, a cloud) also use this. An injected failure after `work` hides its result.
     ///

@@ -84,12 +84,11 @@ pub fn non_config_merge_key(branch: &BranchKey, from: &Oid) -> Key {
 }
 
 /// Returns the unconditional write of the expected result of a landing: when the branch moves from
-/// `tip`, its commit before the landing, to a commit with the tested tree, its configuration need
-/// not be read again. `None` when the landing changes configuration. It belongs in the commit that
-/// records the landing's intent, and expires some weeks after `now`.
-///
-/// When the branch then moves from this commit to a commit with this tree, its configuration need
-/// not be read again.
+/// `tip`, its commit before the landing, to a commit with the tested tree, the tenant of the
+/// landing need not read its configuration again. If one push merges several landings, `landing` is
+/// the last of them and `tip` the commit before the first. `None` when the landing changes
+/// configuration. It belongs in the commit that records the landing's intent, and expires some
+/// weeks after `now`.
 ///
 /// # Errors
 /// When the record is too large.

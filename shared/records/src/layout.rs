@@ -75,8 +75,9 @@ impl Layouts {
     }
 
     /// Reads a tenant's head from the table and returns it with the live layout, which may come
-    /// from the cache; `None` when the tenant does not exist or has no layout yet. Caches the
-    /// result for [`Self::last_read`]. A layout that cannot be opened is an error.
+    /// from the cache; `None` when the tenant does not exist or has no layout yet. A removed tenant
+    /// is returned, with an empty layout. Caches the result for [`Self::last_read`]. A layout that
+    /// cannot be opened is an error.
     ///
     /// # Errors
     /// When the store does not answer or a record cannot be decoded.
@@ -91,8 +92,9 @@ impl Layouts {
     }
 
     /// Returns a tenant with its live layout, given the record of its head and when that was read;
-    /// `None` when there is no record or no layout yet. Caches the result for [`Self::last_read`].
-    /// A layout that cannot be opened is an error.
+    /// `None` when there is no record or no layout yet. A removed tenant is returned, with an empty
+    /// layout. Caches the result for [`Self::last_read`]. A layout that cannot be opened is an
+    /// error.
     ///
     /// # Errors
     /// As [`Self::load_live`].

@@ -120,7 +120,7 @@ pub trait Repos: Send + Sync {
     async fn tag_state(&self, project: &ProjectAt, tag: &str) -> Result<BranchState, ReposError>;
     /// Returns a commit as the state of `branch`, which is not looked up and may be the full ref of
     /// a tag: base and result are the commit. Also returns the sorted paths that differ from
-    /// `since`; `None` without `since`, if that is gone, or when too many differ.
+    /// `since`; `None` without `since`, if that is gone or cannot be read, or when too many differ.
     async fn commit_state(
         &self,
         project: &ProjectAt,

@@ -64,9 +64,10 @@ pub enum Reception {
 #[async_trait]
 pub trait Reconciler: Send + Sync {
     /// Reconciles the cell that `wakeup` names; an implementation must be safe to run twice. After
-    /// an error the message is delivered again, except that an undecidable cell is halted, or left
-    /// to the sweep, after several receipts. A function whose messages guard the outbox
-    /// ([`crate::cell::OutboxGuard::Message`]) sends the outbox again on [`Reception::Redelivery`].
+    /// an error the message is delivered again, except that some undecidable cells are halted, or
+    /// left to the sweep, after several receipts ([`ReconcileError::Undecidable`]). A function
+    /// whose messages guard the outbox ([`crate::cell::OutboxGuard::Message`]) sends the outbox
+    /// again on [`Reception::Redelivery`].
     async fn reconcile(&self, wakeup: &Wakeup, reception: Reception) -> Result<(), ReconcileError>;
     /// Reconciles the cell of a message that is received for the first time: calls
     /// [`Self::reconcile`] with [`Reception::First`].
@@ -86,7 +87,9 @@ pub trait Reconciler: Send + Sync {
 /// removes the others. Groups run concurrently; within a group, all messages after a failed one
 /// fail too, without being processed. On a standard queue each message is a group of its own.
 /// Failed messages are hidden for a time that grows with their receipts, or for the pause that a
-/// service asked for. Unreadable messages are moved to quarantine and count as processed.
+/// service asked for. These count as processed: an unreadable message, which is moved to
+/// quarantine, and after several receipts the message of an undecidable cell that is halted or that
+/// the sweep finds by itself.
 ///
 /// A repeated wakeup of a group is reconciled once, as is one that an earlier wakeup covers.
 pub async fn handle(
@@ -135,9 +138,10 @@ async fn handle_group(
 }
 
 /// Processes one message. The error is the number of seconds after which it must be delivered
-/// again. A wakeup that is in `reconciled`, or covered by one of it, is skipped; a success is added
-/// to it. These also succeed: an unreadable message that was moved to quarantine, and after several
-/// receipts an undecidable cell that was halted or that the sweep finds by itself.
+/// again. A wakeup that is in `reconciled`, or covered by one of it, is skipped; one that was
+/// reconciled is added to it. These also succeed: an unreadable message that was moved to
+/// quarantine, an undecidable cell that was halted before, and after several receipts an
+/// undecidable cell that is halted now or that the sweep finds by itself.
 async fn handle_one(
     function: &dyn Reconciler,
     queue: MessageQueue,

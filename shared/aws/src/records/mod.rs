@@ -268,8 +268,8 @@ impl Records for DynamoRecords {
 
     /// Writes all records or none; at most 100, and each only once. A failed condition is an
     /// outcome and no error. After a conflict and when throttled, tries again, three times in all.
-    /// A repetition with the same `write_id` counts as written, with two exceptions: a single
-    /// delete, and a single put of a record with another write id.
+    /// A repetition within minutes counts as written if `write_id` is the same and not empty, with
+    /// two exceptions: a single delete, and a single put of a record with another write id.
     async fn commit(
         &self,
         writes: Vec<Write>,

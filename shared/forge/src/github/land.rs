@@ -12,8 +12,9 @@ use sluice_model::git::{MergeMode, Oid};
 /// Merges a pull request whose head is `change.head` and returns the merge commit; sends the
 /// request once. An earlier merge at this head is a success. If the head is another,
 /// [`ForgeError::HeadMoved`], even if it was merged. If it does not merge,
-/// [`ForgeError::Conflict`]; while GitHub has not determined that, [`ForgeError::Unknown`]. Without
-/// a title, GitHub makes the message.
+/// [`ForgeError::Conflict`]; while GitHub has not determined that, [`ForgeError::Unknown`]. Any
+/// other refusal, as by branch protection, is [`ForgeError::Refused`]. Without a title, GitHub
+/// makes the message.
 pub(super) async fn merge(
     github: &GitHub,
     change: &ChangeRef,

@@ -151,18 +151,22 @@ fn escape_path(path: &str) -> String {
 
 #[async_trait]
 impl Forge for GitHub {
+    /// Returns the change whose page, or a tab of whose page, has this URL. Makes no requests.
     fn change_at(&self, url: &str) -> Option<ChangeKey> {
         read::change_at(self, url)
     }
 
+    /// Reads a pull request. Too many reviews or statuses are marked; too many files are `None`.
     async fn read_change(&self, change: &ChangeKey) -> Result<ChangeFacts, ForgeError> {
         read::change(self, change).await
     }
 
+    /// Reads the open pull requests, by number. Of more than 5,000, the newest are left out.
     async fn open_changes(&self, project: &ProjectName) -> Result<Vec<OpenChange>, ForgeError> {
         read::open_changes(self, project).await
     }
 
+    /// Reads the open pull requests with exactly this head, by number; empty if there are none.
     async fn changes_with_head(
         &self,
         project: &ProjectName,
@@ -171,14 +175,17 @@ impl Forge for GitHub {
         read::changes_with_head(self, project, head).await
     }
 
+    /// Reads all branches, by name. An error if there are more than 5,000.
     async fn branches(&self, project: &ProjectName) -> Result<Vec<Branch>, ForgeError> {
         read::branches(self, project).await
     }
 
+    /// Reads whether a branch is locked; `None` without rules, or if the token may not read them.
     async fn is_locked(&self, branch: &BranchKey) -> Result<Option<bool>, ForgeError> {
         read::is_locked(self, branch).await
     }
 
+    /// Reads the commit of a ref, also of an annotated tag; `None` if the ref does not exist.
     async fn ref_tip(
         &self,
         project: &ProjectName,
@@ -197,10 +204,12 @@ impl Forge for GitHub {
         }
     }
 
+    /// Reads the commit at the tip of a branch. A missing branch is [`ForgeError::NotFound`].
     async fn branch_tip(&self, branch: &BranchKey) -> Result<Commit, ForgeError> {
         read::branch_tip(self, branch).await
     }
 
+    /// Reads a commit's tree, parents and message. A missing commit is [`ForgeError::NotFound`].
     async fn read_commit(
         &self,
         project: &ProjectName,
@@ -209,6 +218,7 @@ impl Forge for GitHub {
         read::commit(self, project, id).await
     }
 
+    /// Sets a status on a commit, unless the newest of its context was set for the same report.
     async fn set_status(
         &self,
         project: &ProjectName,
@@ -218,6 +228,7 @@ impl Forge for GitHub {
         report::set_status(self, project, head, status).await
     }
 
+    /// Creates the check run with the name and marker of the report on `head`, or updates it.
     async fn put_check_run(
         &self,
         project: &ProjectName,
@@ -227,6 +238,7 @@ impl Forge for GitHub {
         report::put_check_run(self, project, head, run).await
     }
 
+    /// Creates Sluice's comment with this marker, or replaces its text.
     async fn put_comment(
         &self,
         change: &ChangeKey,
@@ -236,6 +248,8 @@ impl Forge for GitHub {
         report::put_comment(self, change, marker, text).await
     }
 
+    /// Adds labels, then removes labels, up to the first error. A label that the change already
+    /// has, or does not have, is no error.
     async fn change_labels(
         &self,
         change: &ChangeKey,
@@ -245,6 +259,8 @@ impl Forge for GitHub {
         report::change_labels(self, change, add, remove).await
     }
 
+    /// Comments on lines of a change in one review, unless Sluice's review with this marker exists.
+    /// [`ForgeError::Refused`] if a line is outside the diff.
     async fn put_line_comments(
         &self,
         change: &ChangeRef,
@@ -255,14 +271,17 @@ impl Forge for GitHub {
         report::put_line_comments(self, change, marker, text, comments).await
     }
 
+    /// Returns the forge's present time; `None` without an answer with a time in the last minute.
     fn time(&self) -> Option<Timestamp> {
         self.api.time()
     }
 
+    /// Returns the login of the token; `None` for a token without one, such as an application's.
     async fn own_account(&self) -> Result<Option<String>, ForgeError> {
         Ok(self.api.own_account().await?.map(str::to_owned))
     }
 
+    /// Reads an account's permission; [`RepositoryPermission::None`] for an unknown account.
     async fn permission_of(
         &self,
         project: &ProjectName,
@@ -272,6 +291,7 @@ impl Forge for GitHub {
         read::permission(&self.api, project, login, &attempted).await
     }
 
+    /// Reviews a change's head, unless Sluice's review with this marker exists.
     async fn put_review(
         &self,
         change: &ChangeRef,
@@ -282,6 +302,8 @@ impl Forge for GitHub {
         report::put_review(self, change, marker, decision, text).await
     }
 
+    /// Merges a pull request at `change.head` and returns the merge commit. An earlier merge at
+    /// this head is a success; another head is [`ForgeError::HeadMoved`].
     async fn merge(
         &self,
         change: &ChangeRef,
@@ -291,6 +313,8 @@ impl Forge for GitHub {
         land::merge(self, change, mode, message).await
     }
 
+    /// Moves a branch from `from` to `to` by a push of `pack`. The caller has checked that `to`
+    /// follows `from`. [`ForgeError::HeadMoved`] if the branch is at neither.
     async fn fast_forward(
         &self,
         branch: &BranchKey,
@@ -301,14 +325,17 @@ impl Forge for GitHub {
         push::fast_forward(self, branch, from, to, pack).await
     }
 
+    /// Reads whether a branch contains a commit; `false` also if either does not exist.
     async fn contains(&self, branch: &BranchKey, commit: &Oid) -> Result<bool, ForgeError> {
         read::contains(self, branch, commit).await
     }
 
+    /// Reads the newest webhook deliveries, newest first: at most 100 of each of 20 webhooks.
     async fn deliveries(&self, project: &ProjectName) -> Result<Vec<WebhookDelivery>, ForgeError> {
         read::deliveries(self, project).await
     }
 
+    /// Asks GitHub to send a webhook delivery again, under the same id.
     async fn redeliver(
         &self,
         project: &ProjectName,

@@ -143,9 +143,9 @@ async fn files(
     Ok(Some(names.collect::<BTreeSet<_>>().into_iter().collect()))
 }
 
-/// Returns the newest review of each reviewer, by login, with the reviewer's present permission.
-/// The flag is true if some are missing: of too many reviewers only some are read, and of too many
-/// reviews none.
+/// Returns each reviewer's newest review as [`latest_per_reviewer`] selects it, by login, with the
+/// reviewer's present permission. The flag is true if some are missing: of too many reviewers only
+/// some are read, and of too many reviews none.
 async fn reviews(
     api: &Api,
     key: &ChangeKey,
@@ -264,7 +264,7 @@ async fn statuses(
     Ok(listed.part())
 }
 
-/// Returns a commit's newest status of a context, and how far the clock that set it is ahead of the
+/// Returns a commit's newest status of a context, and how far the forge's clock is ahead of the
 /// local one. `None` if it is not among the newest 100 statuses of the commit.
 pub(super) async fn newest_status(
     api: &Api,
