@@ -264,9 +264,9 @@ fn filters(
 
 /// Takes the reporters of every occasion. Those that cannot be read are errors in `p` and left out,
 /// invalid attributes are errors in `p` and unset, and reporters of unknown connections are errors
-/// in `spared` and left out. If no reporters are left for merge conflicts or configuration errors,
-/// those for failure are used. If the older `merge-failure` is there besides `merge-conflict`, that
-/// is an error in `spared`, and the latter counts.
+/// in `spared` and left out. For merge conflicts, those of `merge-conflict` count, then those of
+/// the older `merge-failure`; reporters of both are an error in `spared`. If no reporters are left
+/// for merge conflicts or configuration errors, those for failure are used.
 fn reporters(
     f: &mut Fields<'_>,
     connections: &Connections,
