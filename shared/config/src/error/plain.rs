@@ -20,7 +20,8 @@ pub fn plain(text: String) -> String {
 }
 
 /// Returns a JSON document with invisible characters escaped, except line breaks and tabs. The
-/// document keeps its meaning.
+/// document keeps its meaning. It must have none of these characters outside of texts, in
+/// particular no carriage return, as serde writes it; otherwise the result is not valid JSON.
 pub fn plain_json(document: &str) -> String {
     let mut shown = String::with_capacity(document.len());
     for c in document.chars() {

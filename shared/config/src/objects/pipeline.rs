@@ -38,10 +38,11 @@ pub(super) fn stanza(fields: &mut Fields<'_>, span: Span, p: &mut Diagnostics) -
 }
 
 impl PipelineStanza {
-    /// Returns the pipeline with its connections resolved, and all diagnostics. The pipeline is
-    /// `None` if it has an error. Two errors about its reporters do not count: reporters of an
-    /// unknown connection, which are left out, and two lists for merge conflicts, of which
-    /// `merge-conflict` counts. So a pipeline that is returned may have errors.
+    /// Returns the pipeline with its connections resolved, and all diagnostics about its
+    /// attributes; a missing name is not among them. The pipeline is `None` if it has an error. Two
+    /// errors about its reporters do not count: reporters of an unknown connection, which are left
+    /// out, and two lists for merge conflicts, of which `merge-conflict` counts. So a pipeline that
+    /// is returned may have errors.
     pub fn resolve(&self, connections: &Connections) -> (Option<Pipeline>, Vec<Diagnostic>) {
         let none = || Diagnostics {
             list: Vec::new(),
