@@ -334,8 +334,8 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes a version, a text or a number, out of the mapping, as text as Python prints it; `None`
-    /// if it is absent, or, with an error, another value.
+    /// Takes a version, a text or a number, out of the mapping, as text ([`Node::scalar_text`]);
+    /// `None` if it is absent, or, with an error, another value.
     pub(crate) fn version(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<String> {
         let node = self.take(name)?;
         match node.value {
