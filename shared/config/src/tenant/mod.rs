@@ -253,8 +253,8 @@ impl TenantProject {
     }
 
     /// Returns a project with the defaults of its trust level: a config project defines all kinds
-    /// of objects and base jobs, an untrusted one neither pipelines, provider configuration nor
-    /// base jobs; neither defines reporter jobs. `name` is canonical, with the host
+    /// of objects, base jobs and reporter jobs; an untrusted one neither pipelines, provider
+    /// configuration, base jobs nor reporter jobs. `name` is canonical, with the host
     /// (`github.com/org/p`); `connection` does not add it.
     pub fn new(connection: &str, name: ProjectName, trust: Trust) -> Self {
         let kinds = ObjectKind::WORDS.iter().map(|(_, kind)| *kind);
