@@ -68,8 +68,8 @@ impl Connections {
         self
     }
 
-    /// Returns the driver of a connection; `None` if it is unknown. `timer` and `zuul` are built
-    /// in.
+    /// Returns the driver of a connection; `None` if it is unknown. `timer` and `zuul` are always
+    /// known: they are built in if no connection of that name is configured.
     pub fn driver(&self, name: &str) -> Option<Driver> {
         match self.0.get(&ConnectionName::from(name)) {
             Some(connection) => Some(connection.driver),

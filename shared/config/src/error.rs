@@ -233,8 +233,8 @@ impl SuggestionBudget {
 const NAME_CHARS_MAX: usize = 200;
 
 /// Returns the name in `candidates` that is most similar to `wrong`, of equally similar ones the
-/// first in alphabetical order; `None` if none is similar enough. `wrong` itself is never returned,
-/// and names longer than 200 bytes are not compared.
+/// first in alphabetical order; `None` if none is similar enough. `wrong` itself is never returned.
+/// Names longer than 200 bytes are not compared; `None` if `wrong` is one.
 pub fn nearest<'a>(wrong: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
     if wrong.len() > NAME_CHARS_MAX {
         return None;

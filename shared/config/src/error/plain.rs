@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 /// Returns the text with invisible characters escaped (`\u{1b}`): control characters except line
-/// breaks and tabs, directional marks, and noncharacters.
+/// feeds and tabs, directional marks, U+FFFE and U+FFFF.
 pub fn plain(text: String) -> String {
     if !text.contains(is_hidden) {
         return text;
@@ -19,8 +19,9 @@ pub fn plain(text: String) -> String {
     shown
 }
 
-/// Returns a JSON document with invisible characters escaped, except line breaks and tabs. The
-/// document keeps its meaning.
+/// Returns a JSON document with invisible characters escaped, except line feeds and tabs. The
+/// document keeps its meaning. It must have none of the others outside of texts, in particular no
+/// carriage return, as serde writes it; otherwise the result is not valid JSON.
 pub fn plain_json(document: &str) -> String {
     let mut shown = String::with_capacity(document.len());
     for c in document.chars() {
@@ -47,7 +48,7 @@ pub(super) fn line(text: &str) -> String {
 }
 
 /// Returns whether a character affects the display without being visible: control characters except
-/// line breaks and tabs, directional marks, and noncharacters.
+/// line feeds and tabs, directional marks, U+FFFE and U+FFFF.
 fn is_hidden(c: char) -> bool {
     let is_directional = matches!(c, '\u{200e}' | '\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{61c}');
     (c.is_control() && !matches!(c, '\n' | '\t'))

@@ -33,7 +33,8 @@ pub struct ReviewComment {
 impl ConfigError {
     /// Returns the comment for a change that contains the file. It reaches from the start of the
     /// stanza, or of the diagnostic if that is unknown, to the end of the diagnostic. Its text is
-    /// the message with its suggestion, and the stanza and attribute.
+    /// the short text ([`ConfigError::short_text`]), then, if the stanza is known, the stanza and
+    /// the attribute.
     pub fn review_comment(&self) -> ReviewComment {
         let diagnostic = &self.diagnostic;
         let start = diagnostic.stanza_line.map_or(diagnostic.start, |line| Mark(line.get(), 1));
@@ -55,8 +56,9 @@ impl ConfigError {
     }
 
     /// Renders the diagnostic for a terminal in several lines, without colors: severity, message,
-    /// position, stanza, attribute and suggestion. With `source`, which must be the text of the
-    /// file it is about, it also shows the first line concerned, cut to 160 characters.
+    /// position, stanza, attribute and suggestion. An attribute is only shown with its stanza. With
+    /// `source`, which must be the text of the file it is about, it also shows the first line
+    /// concerned, cut to 160 characters.
     pub fn render(&self, source: Option<&str>) -> String {
         let diagnostic = &self.diagnostic;
         let mut text = format!("{}: {}\n", diagnostic.severity.word(), diagnostic.message);

@@ -23,13 +23,14 @@ fn weight_of_secrets(secrets: &Secrets) -> usize {
 
 impl JobBuilder<'_> {
     /// Appends `pre-run`, puts `post-run` first and replaces `run`, if set, each with the roles,
-    /// semaphores and secrets that the playbooks may use, including secrets that earlier
-    /// definitions share. The caller has applied the definition's `roles`. A `job` stanza without
-    /// `run` adds an implied playbook to `implied_run`. Secrets with `pass-to-parent` also go to
-    /// the playbooks added before, and require review if one of these is untrusted. Secrets of an
-    /// untrusted project require review and restrict the job to that project. An error if a secret
-    /// is missing or not allowed, or the budget is spent; then no playbook is added, but passed
-    /// secrets and restrictions may stay.
+    /// semaphores and secrets that the playbooks may use. These are the definition's secrets and
+    /// those that earlier definitions share (`auth: inherit`). The caller has applied the
+    /// definition's `roles`. A `job` stanza without `run` adds an implied playbook to
+    /// `implied_run`. Secrets mark the job as one that uses secrets; secrets of an untrusted
+    /// project also require review and restrict the job to that project. Secrets with
+    /// `pass-to-parent` go to the playbooks added before, too, and require review if one of these
+    /// is untrusted. An error if a secret is missing or not allowed, or the budget is spent; then
+    /// no playbook is added, but the mark, passed secrets and restrictions may stay.
     pub(super) fn playbooks(
         &mut self,
         from: &JobStanza,

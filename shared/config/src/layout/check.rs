@@ -171,7 +171,8 @@ struct Check<'c> {
 impl Check<'_> {
     /// Reports undefined templates, pipelines and jobs of a project stanza or template, and checks
     /// its job list entries like job definitions, except for a default parent. Also reports an
-    /// entry for a job that builds the image of another project.
+    /// entry for a job that builds the image of another project. Records that the stanza references
+    /// all these names.
     fn project(&mut self, project: &ProjectStanza) {
         let at = Spans { spans: &project.spans, whole: project.span };
         for (number, template) in project.templates.iter().enumerate() {
@@ -239,6 +240,7 @@ impl Check<'_> {
     }
 
     /// Reports undefined pipelines that a pipeline supersedes (`supersedes` or `supercedes`).
+    /// Records that the stanza references these pipelines.
     fn pipeline(&mut self, pipeline: &PipelineStanza) {
         for word in ["supercedes", "supersedes"] {
             for node in pipeline.node.get(word).map(members).unwrap_or_default() {
@@ -273,7 +275,8 @@ impl Check<'_> {
 
     /// Reports that the tenant's default parent is undefined, at the first definition of a job if
     /// that has no `parent`. Later definitions without `parent` do not inherit, and neither does
-    /// the default parent itself. A definition that is not accepted is not checked.
+    /// the default parent itself. A definition that is not accepted is not checked. Records that a
+    /// definition without `parent` references the default parent.
     fn default_parent(&mut self, job: &JobStanza) {
         let parent = &self.names.layout.tenant().default_parent;
         if job.parent == Parent::Unset
@@ -294,7 +297,8 @@ impl Check<'_> {
     /// secrets, projects and parents, secrets of another project, parents that may not be inherited
     /// from or that make the job inherit from itself, and errors in an inline nodeset. Also reports
     /// timeouts over the tenant's limit. Undefined default parents and what [`Self::details`]
-    /// checks are left out.
+    /// checks are left out. Records that the stanza references these names, except those of
+    /// projects.
     fn job(&mut self, job: &JobStanza) {
         let at = Spans { spans: &job.spans, whole: job.span };
         self.parent(job, at);
@@ -374,7 +378,8 @@ impl Check<'_> {
     /// Reports a named parent that is undefined, that the job may not inherit from, or that makes
     /// the job inherit from itself. Rules of the parent count only if all its definitions have
     /// them. A longer cycle is reported only at the first definition of the job, and only if each
-    /// parent in it applies on every branch. Does nothing if the job names no parent.
+    /// parent in it applies on every branch. Records that the stanza references the parent and the
+    /// ancestors examined. Does nothing if the job names no parent.
     fn parent(&mut self, job: &JobStanza, at: Spans<'_>) {
         let Parent::Named(parent) = &job.parent else {
             return;
@@ -449,7 +454,8 @@ impl Check<'_> {
         }
     }
 
-    /// Reports a nodeset that is not defined, in the attribute `nodeset` at `span`.
+    /// Reports a nodeset that is not defined, in the attribute `nodeset` at `span`. Records that
+    /// the stanza references it.
     fn nodeset_name(&mut self, name: &str, span: Span) {
         if !self.names.has(ObjectKind::Nodeset, name) {
             let defined = self.names.defined_names(ObjectKind::Nodeset);
@@ -466,7 +472,8 @@ impl Check<'_> {
     /// Reports what is wrong in a nodeset: undefined labels and alternatives, labels and numbers of
     /// nodes that the tenant does not allow, too many alternatives, and a nodeset that contains
     /// itself. `name` is `None` for a nodeset within a job. The nodes of named alternatives are not
-    /// checked here. Not every undefined label is reported; see [`Self::check_labels`].
+    /// checked here. Not every undefined label is reported; see [`Self::check_labels`]. Records
+    /// that the stanza references the labels and nodesets.
     fn nodeset(&mut self, name: Option<&str>, body: &NodesetBody, at: Spans<'_>) {
         self.alternatives(name, body, at.attribute_span("alternatives"));
         match body {
@@ -526,7 +533,8 @@ impl Check<'_> {
     /// Reports labels without a `label` object, each once; Sluice does not support the Nodepool
     /// protocol for these (L4.1). They are errors if the tenant sets `use-nodepool: false`.
     /// Otherwise they are warnings if another label of the set is defined, and not reported if none
-    /// is. `first` is the number of nodes in the nodeset's inline sets before this one.
+    /// is. Records that the stanza references all labels. `first` is the number of nodes in the
+    /// nodeset's inline sets before this one.
     fn check_labels(&mut self, set: &NodeSet, first: usize, at: Spans<'_>) {
         let mut labels: BTreeMap<&str, usize> = BTreeMap::new();
         for (number, node) in set.nodes.iter().enumerate() {
@@ -564,9 +572,9 @@ impl Check<'_> {
     }
 
     /// Reports labels of a set of nodes that are undefined, as [`Self::check_labels`] decides,
-    /// labels that the tenant does not allow, and more nodes than it allows. `first` is the number
-    /// of nodes in the nodeset's inline sets before this one, since the spans of labels are
-    /// numbered over the whole nodeset.
+    /// labels that the tenant does not allow, and more nodes than it allows. Records that the
+    /// stanza references the labels. `first` is the number of nodes in the nodeset's inline sets
+    /// before this one, since the spans of labels are numbered over the whole nodeset.
     fn nodes(&mut self, set: &NodeSet, first: usize, at: Spans<'_>) {
         self.check_labels(set, first, at);
         let tenant = self.names.layout.tenant();

@@ -227,8 +227,9 @@ fn changed_names(base: &BaseLayout, overlay: &mut Overlay, keeps_providers: bool
 }
 
 /// Resolves each changed name again, from the definitions in base files that the overlay does not
-/// remove and from its new ones. Stores the accepted and rejected stanzas and the diagnostics in
-/// `overlay`, also for a name without definitions.
+/// remove and from the new ones that `changed` lists. Stores the accepted and rejected stanzas and
+/// the diagnostics in `overlay`, whose files and removed files must be set, also for a name without
+/// definitions.
 fn resolve_again(base: &BaseLayout, overlay: &mut Overlay, changed: ChangedNames) {
     let files = Files { base: &base.files, more: &overlay.files };
     for ((kind, name), new) in changed {

@@ -323,7 +323,7 @@ impl Layout {
     /// Returns the file that defines an image that Sluice builds. An event that requests the image
     /// is about the project and branch of that file (L1.2). The error is a message: there is no
     /// such image, or the cloud provides it. Images that only a proposed change defines do not
-    /// count.
+    /// count, unless it is proposed with [`Scope::ToValidate`](super::Scope::ToValidate).
     ///
     /// # Errors
     /// If there is no such image, or the cloud provides it.

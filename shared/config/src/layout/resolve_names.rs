@@ -46,11 +46,12 @@ objects! {
 }
 
 /// Returns the kinds and names that a stanza defines, or every reason why its project may not
-/// define them. Conflicts with other stanzas, and errors within the stanza, are not considered.
-/// Empty for a pragma, for a file of an unknown project, for a pattern that matches no project, and
-/// for a kind that the tenant does not load from the project, except that a pipeline in an
-/// untrusted project is always an error. A project stanza defines the name of each project that it
-/// is for. `hints` limits the suggestions for an unknown project.
+/// define them. A project stanza defines the name of each project that it is for; a name that is
+/// unknown, ambiguous or an invalid pattern is an error too. Other errors within the stanza, and
+/// conflicts with other stanzas, are not considered. Empty for a pragma, for a file of an unknown
+/// project, for a pattern that matches no project, and for a kind that the tenant does not load
+/// from the project; but a pipeline in a known untrusted project is an error even if the tenant
+/// does not load pipelines from it. `hints` limits the suggestions for an unknown project.
 pub(super) fn claims<'f>(
     inputs: &'f LayoutInputs,
     file: &'f File,
@@ -192,6 +193,7 @@ fn entry_errors(
 /// stanza in an untrusted project may only be for that project and the untrusted ones in
 /// `configure-projects`; without these, it may not have a pattern. An error if it is for another
 /// project, the named project is unknown or its short name ambiguous, or the pattern is invalid.
+/// The project of included files counts as unknown, so a stanza in them needs a name.
 fn targets<'g>(
     inputs: &'g LayoutInputs,
     file: &File,

@@ -310,9 +310,9 @@ fn reviews(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<ReviewRequi
 }
 
 /// Reads votes; a single mapping is a list of one. Every key that does not select a person or a
-/// time is a label, with one value or several. Members that are not a mapping, and values that are
-/// no integer, are errors and left out; a label whose values are all invalid is kept without
-/// values.
+/// time is a label, with one value or several, each an integer or a text of one. Members that are
+/// not a mapping, and other values, are errors and left out; a label whose values are all invalid
+/// is kept without values.
 fn approvals(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<Approval> {
     let mut list = Vec::new();
     for member in members(node) {

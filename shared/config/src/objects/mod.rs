@@ -224,9 +224,10 @@ fn without_members(mut stanza: Stanza, diagnostics: &[Diagnostic]) -> Stanza {
 }
 
 /// Splits a stanza into its keyword, its body and its span; `None`, with an error, if it is not a
-/// mapping or has several keys. Several keys are allowed if the first, the keyword, has no value:
-/// the others are then the body. A keyword alone has an empty mapping as its body. Whether the
-/// keyword is known is not checked; it is empty if it is no text.
+/// mapping, is empty or has several keys. Several keys are allowed if the first, the keyword, has
+/// no value: the others are then the body. A keyword alone has an empty mapping as its body; any
+/// other value is returned as it is, even if it is no mapping. Whether the keyword is known is not
+/// checked; it is empty if it is no text.
 pub(crate) fn split<'n>(member: &'n Node, p: &mut Diagnostics) -> Option<(&'n str, Node, Span)> {
     let map = member.as_map().unwrap_or_default();
     let span = Span::of(member);

@@ -38,10 +38,11 @@ pub(super) fn stanza(fields: &mut Fields<'_>, span: Span, p: &mut Diagnostics) -
 }
 
 impl PipelineStanza {
-    /// Returns the pipeline with its connections resolved, and all diagnostics. The pipeline is
-    /// `None` if it has an error. Two errors about its reporters do not count: reporters of an
-    /// unknown connection, which are left out, and two lists for merge conflicts, of which
-    /// `merge-conflict` counts. So a pipeline that is returned may have errors.
+    /// Returns the pipeline with its connections resolved, and all diagnostics about its
+    /// attributes; a missing name is not among them. The pipeline is `None` if it has an error. Two
+    /// errors about its reporters do not count: reporters of an unknown connection, which are left
+    /// out, and two lists for merge conflicts, of which `merge-conflict` counts. So a pipeline that
+    /// is returned may have errors.
     pub fn resolve(&self, connections: &Connections) -> (Option<Pipeline>, Vec<Diagnostic>) {
         let none = || Diagnostics {
             list: Vec::new(),
@@ -264,9 +265,9 @@ fn filters(
 
 /// Takes the reporters of every occasion. Those that cannot be read are errors in `p` and left out,
 /// invalid attributes are errors in `p` and unset, and reporters of unknown connections are errors
-/// in `spared` and left out. If no reporters are left for merge conflicts or configuration errors,
-/// those for failure are used. If the older `merge-failure` is there besides `merge-conflict`, that
-/// is an error in `spared`, and the latter counts.
+/// in `spared` and left out. For merge conflicts, those of `merge-conflict` count, then those of
+/// the older `merge-failure`; reporters of both are an error in `spared`. If no reporters are left
+/// for merge conflicts or configuration errors, those for failure are used.
 fn reporters(
     f: &mut Fields<'_>,
     connections: &Connections,

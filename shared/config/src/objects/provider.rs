@@ -27,8 +27,8 @@ pub struct ProviderObject {
 }
 
 /// Reads an `image` stanza; `None`, with an error, if it has no name. Without `type` it is
-/// returned, with an error. Invalid attributes are errors and left out; unknown ones stay in
-/// `fields`.
+/// returned, with an error. Invalid attributes are errors and left out, a few kept (see `value`);
+/// unknown ones stay in `fields`.
 pub(super) fn image(
     fields: &mut Fields<'_>,
     span: Span,
@@ -45,7 +45,7 @@ pub(super) fn image(
 }
 
 /// Reads a `flavor` stanza; `None`, with an error, if it has no name. Invalid attributes are errors
-/// and left out; unknown ones stay in `fields`.
+/// and left out, a few kept (see `value`); unknown ones stay in `fields`.
 pub(super) fn flavor(
     fields: &mut Fields<'_>,
     span: Span,
@@ -55,7 +55,7 @@ pub(super) fn flavor(
 }
 
 /// Reads a `label` stanza; `None`, with an error, if it has no name. Invalid attributes are errors
-/// and left out; unknown ones stay in `fields`.
+/// and left out, a few kept (see `value`); unknown ones stay in `fields`.
 pub(super) fn label(
     fields: &mut Fields<'_>,
     span: Span,
@@ -65,7 +65,7 @@ pub(super) fn label(
 }
 
 /// Reads a `section` stanza; `None`, with an error, if it has no name. Invalid attributes are
-/// errors and left out; unknown ones stay in `fields`.
+/// errors and left out, a few kept (see `value`); unknown ones stay in `fields`.
 pub(super) fn section(
     fields: &mut Fields<'_>,
     span: Span,
@@ -75,8 +75,8 @@ pub(super) fn section(
 }
 
 /// Reads a `provider` stanza; `None`, with an error, if it has no name. Without `section` it is
-/// returned, with an error. Invalid attributes are errors and left out; unknown ones stay in
-/// `fields`.
+/// returned, with an error. Invalid attributes are errors and left out, a few kept (see `value`);
+/// unknown ones stay in `fields`.
 pub(super) fn provider(
     fields: &mut Fields<'_>,
     span: Span,
@@ -105,8 +105,8 @@ fn of_many(
 }
 
 /// Reads a named object with the attributes in `words`; `None`, with an error, if it has no name.
-/// Invalid attributes are errors and left out; unknown ones stay in `fields`. The caller has taken
-/// no attribute before.
+/// Invalid attributes are errors and left out, a few kept (see `value`); unknown ones stay in
+/// `fields`. The caller has taken no attribute before.
 fn object(
     fields: &mut Fields<'_>,
     words: &[&[Word]],
@@ -120,9 +120,9 @@ fn object(
 }
 
 /// Takes all attributes in `words` that are present, and returns them under their current names.
-/// Invalid ones are errors and left out; attributes that are not in `words` stay in `fields`. If
-/// several names of an attribute are present, the one that is last in `words` counts, without an
-/// error.
+/// Invalid ones are errors and left out, a few kept (see `value`); attributes that are not in
+/// `words` stay in `fields`. If several names of an attribute are present, the one that is last in
+/// `words` counts, without an error.
 fn attributes(
     fields: &mut Fields<'_>,
     words: &[&[Word]],

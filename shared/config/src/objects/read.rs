@@ -18,8 +18,8 @@ pub(crate) struct Diagnostics {
 }
 
 impl Diagnostics {
-    /// Adds a diagnostic, and sets its stanza and the line of the stanza to those that are read; a
-    /// stanza that it has is replaced.
+    /// Adds a diagnostic as one about the stanza being read: its own stanza and stanza line are
+    /// overwritten. If no start is known, its line is kept.
     pub(crate) fn add(&mut self, diagnostic: Diagnostic) {
         let diagnostic = diagnostic.in_stanza(&self.stanza);
         self.list.push(match self.start {
@@ -268,8 +268,8 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes an integer attribute, of at least `least`, out of the mapping; `None` if it is absent,
-    /// or, with an error, another value.
+    /// Takes an integer attribute, from `least` to `u32::MAX`, out of the mapping; `None` if it is
+    /// absent, or, with an error, another value.
     pub(crate) fn count(
         &mut self,
         name: &'static str,
@@ -334,8 +334,8 @@ impl<'n> Fields<'n> {
         }
     }
 
-    /// Takes a version, a text or a number, out of the mapping, as text as Python prints it; `None`
-    /// if it is absent, or, with an error, another value.
+    /// Takes a version, a text or a number, out of the mapping, as text ([`Node::scalar_text`]);
+    /// `None` if it is absent, or, with an error, another value.
     pub(crate) fn version(&mut self, name: &'static str, p: &mut Diagnostics) -> Option<String> {
         let node = self.take(name)?;
         match node.value {
@@ -427,8 +427,8 @@ impl<'n> Fields<'n> {
     }
 
     /// Takes variables out of the mapping; `None` if they are absent, or, with an error, not a
-    /// mapping. Names that Ansible does not accept or the executor sets itself, and control tags
-    /// within values, are errors, but returned.
+    /// mapping. Names that Ansible does not accept or the executor sets itself, control tags within
+    /// values, and integers beyond 64 bits are errors, but returned.
     pub(crate) fn variables(
         &mut self,
         name: &'static str,
@@ -605,8 +605,8 @@ const LOGIN: [&str; 5] = [
 ];
 
 /// Reads variables; `None`, with an error, if they are not a mapping. Names that Ansible does not
-/// accept or the executor sets itself, and control tags within the values, are errors, but
-/// returned.
+/// accept or the executor sets itself, control tags within the values, and integers beyond 64 bits
+/// are errors, but returned.
 pub(crate) fn variables(
     node: &Node,
     attribute: &str,

@@ -141,8 +141,8 @@ fn choice(f: &mut Fields<'_>, name: &'static str, p: &mut Diagnostics) -> Option
     }
 }
 
-/// Reads a list of regular expressions as texts. Invalid ones are errors, but returned; values that
-/// are no text are errors and left out.
+/// Reads a list of regular expressions as texts; a single one is a list of one. Invalid ones are
+/// errors, but returned; values that are no text are errors and left out.
 fn expressions(node: &Node, attribute: &str, p: &mut Diagnostics) -> Vec<String> {
     for one in members(node) {
         if let Some(wrong) = one.as_text().and_then(|text| Pattern::new(text).err()) {

@@ -71,8 +71,10 @@ pub fn check(tasks: &[DeploymentTask], roles: Option<&BTreeSet<String>>) -> Vec<
     found
 }
 
-/// Returns the error for one dependency cycle, naming its tasks in dependency order; `None` if
-/// there is none. Undefined names are ignored, and other cycles are not reported.
+/// Returns the error for one dependency cycle by `requires` and `required_for`, naming its tasks in
+/// dependency order; `None` if there is none. Stages and groups of tasks are not considered, and
+/// other cycles are not reported. Also `None` if the cycle found begins at a name that is no task
+/// of `tasks`, such as a built-in stage.
 fn dependency_cycle(tasks: &[DeploymentTask]) -> Option<Diagnostic> {
     let mut waits: BTreeMap<&str, BTreeSet<&str>> = BTreeMap::new();
     for task in tasks {

@@ -169,9 +169,10 @@ pub fn parse(text: &str) -> (Vec<DeploymentTask>, Vec<Diagnostic>) {
     (tasks, diagnostics)
 }
 
-/// Reads one task, and names it in `p`; `None`, with an error, if it is not a mapping or has no id
-/// or no known type. With other errors the task is returned; the caller drops it if `p` has any
-/// error. Of `puppet_manifest` and `puppet_manifests`, which mean the same, the former counts.
+/// Reads one task, and has the diagnostics in `p` name it; `None`, with an error, if it is not a
+/// mapping or has no id or no known type. With other errors the task is returned; the caller drops
+/// it if `p` has any error. Of `puppet_manifest` and `puppet_manifests`, which mean the same, the
+/// former counts.
 fn task(node: &Node, p: &mut Diagnostics) -> Option<DeploymentTask> {
     let name = node.get("id").and_then(Node::as_text).unwrap_or_default();
     p.stanza = format!("task {name}").trim_end().to_owned();
@@ -244,8 +245,9 @@ fn kind_of(node: &Node, p: &mut Diagnostics) -> Option<TaskKind> {
     found.map(|(_, kind)| *kind)
 }
 
-/// Reads the roles of the nodes on which a task runs: the text `*` for all, or a list of names.
-/// Names that are no text are errors and left out. `word` is the attribute's name, for messages.
+/// Reads the roles of the nodes on which a task runs: the text `*` for all, or a name or a list of
+/// names; a `*` in a list is a name. Names that are no text are errors and left out. `word` is the
+/// attribute's name, for messages.
 fn roles(word: &str, node: &Node, p: &mut Diagnostics) -> Roles {
     match node.as_text() {
         Some("*") => Roles::All,

@@ -136,8 +136,8 @@ pub enum Grant {
 }
 
 /// Takes the attributes that tenants and `api-root` share; `admin_rules`, which only tenants have,
-/// stays empty. Absent and, with an error, invalid ones are unset or empty. Names of rules and
-/// roles are not checked here.
+/// stays empty. Absent attributes are unset or empty. Invalid values, also single ones in a list,
+/// are errors and left out. Names of rules and roles are not checked here.
 pub(super) fn access(f: &mut Fields<'_>, p: &mut Diagnostics) -> Access {
     Access {
         access_rules: f.texts("access-rules", p).unwrap_or_default(),

@@ -252,9 +252,10 @@ impl TenantProject {
         !self.kinds.contains(&kind) && is_default_kind(kind, self.trust)
     }
 
-    /// Returns a project, by its canonical name, with the defaults of its trust level: a config
-    /// project defines all kinds of objects and base jobs, an untrusted one neither pipelines,
-    /// provider configuration nor base jobs.
+    /// Returns a project with the defaults of its trust level: a config project defines all kinds
+    /// of objects, base jobs and reporter jobs; an untrusted one neither pipelines, provider
+    /// configuration, base jobs nor reporter jobs. `name` is canonical, with the host
+    /// (`github.com/org/p`); `connection` does not add it.
     pub fn new(connection: &str, name: ProjectName, trust: Trust) -> Self {
         let kinds = ObjectKind::WORDS.iter().map(|(_, kind)| *kind);
         let kinds = kinds.filter(|kind| is_default_kind(*kind, trust)).collect();
@@ -282,9 +283,10 @@ impl TenantProject {
 
 /// Parses the main configuration. Returns it with all errors and warnings at once, so it may be
 /// incomplete; `path` is only the file name that these show. A tenant with errors is kept without
-/// the invalid parts; undefined names of semaphores, rules and roles stay in it. Stanzas without a
-/// name (except `api-root`), repeated ones, and those of unknown kind are left out. A text that is
-/// not a YAML list gives an empty configuration and one error; an empty text is no error.
+/// the invalid parts; undefined names of semaphores, rules and roles stay in it. Stanzas that are
+/// repeated, of unknown kind, or without a name (except `api-root`) are left out, and so are rules
+/// without conditions and roles without permissions. A text that is not a YAML list gives an empty
+/// configuration and one error; an empty text is no error.
 pub fn parse_main(
     path: &str,
     text: &str,
@@ -454,9 +456,11 @@ fn span_of_text(stanza: &Node, attribute: &str, text: &str) -> Span {
     Span::of(value.unwrap_or(stanza))
 }
 
-/// Reads one stanza of the main configuration into `config`, and names it in `p`. A stanza without
-/// a valid form or name, of an unknown kind, or with a name that is already defined is an error and
-/// left out. The result only ends the function early and says nothing: some of these return `Some`.
+/// Reads one stanza of the main configuration into `config`, and names it in `p`. A stanza of
+/// invalid form or unknown kind, without a name or another required attribute, or with a name that
+/// is already defined is an error and left out. An `api-root` needs no name and replaces an earlier
+/// one; the caller has checked that there is none. The result only ends the function early and says
+/// nothing: a stanza that is left out may return `Some`.
 fn stanza(
     member: &Node,
     connections: &Connections,

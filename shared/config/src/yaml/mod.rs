@@ -133,8 +133,9 @@ impl Node {
         }
     }
 
-    /// Returns a scalar as the text that Python would print for it, `None` for lists, mappings and
-    /// tagged values.
+    /// Returns a scalar as the text that Python would print for it, except that a date stays as
+    /// written, and that a very large or small float can look different. `None` for lists, mappings
+    /// and tagged values.
     pub fn scalar_text(&self) -> Option<String> {
         match &self.value {
             Value::Null => Some("None".to_owned()),

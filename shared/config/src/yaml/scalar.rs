@@ -162,8 +162,8 @@ fn append_digits(limbs: &mut Vec<u64>, digits: &str, radix: u32) -> Option<()> {
     Some(())
 }
 
-/// Multiplies the number in `limbs` by `factor` and adds `more` to it. Both must be less than a
-/// limb.
+/// Multiplies the number in `limbs` by `factor` and adds `more` to it. Both must be less than
+/// [`LIMB`], the base of the limbs.
 fn times_plus(limbs: &mut Vec<u64>, factor: u64, more: u64) {
     let mut carry = more;
     for limb in limbs.iter_mut() {

@@ -16,7 +16,8 @@ impl Check<'_> {
     /// pre-timeout longer than the timeout, and semaphores that both the job and one of its
     /// playbooks use. Only what this definition or entry itself sets counts. `listed` are the names
     /// of the jobs in the same list, empty for a definition: undefined dependencies among them are
-    /// reported where they are listed, not here.
+    /// reported where they are listed, not here. Records that the stanza references the image and
+    /// the dependencies that are not in `listed`.
     pub(super) fn details(&mut self, job: &JobStanza, listed: &BTreeSet<&str>) {
         let at = Spans { spans: &job.spans, whole: job.span };
         for (number, dependency) in job.dependencies.iter().flat_map(|list| &list.value).enumerate()

@@ -43,8 +43,9 @@ impl<'o> Resolver<'o> {
         }
     }
 
-    /// Reports a section whose parent is undefined, or that inherits from itself. Undefined names
-    /// and cycles further up are reported at those sections. An absent parent is no error.
+    /// Reports a section whose parent is undefined, or that inherits from itself within 20
+    /// sections. Undefined names and cycles further up are reported at those sections. An absent
+    /// parent is no error.
     pub(super) fn parent(&mut self, at: Found<'o>) {
         let Some(mut parent) = at.1.attributes.get("parent").and_then(Json::as_str) else { return };
         if self.find(ObjectKind::Section, parent).is_none() {
