@@ -65,6 +65,7 @@ sim: setup ## Simulates whole sites from new seeds (or SEEDS=1..500), runs more 
 	@echo "==> simulating"
 	@$(CARGO) run --locked --package sluice-simulation -- $(SEEDS)
 	@PROPTEST_RNG_SEED=$(RANDOM_SEED) PROPTEST_CASES=10000 $(CARGO) test --locked --package sluice-gate --package sluice-pool $(ARGS)
+	@SLUICE_SIM_EVERY=1 $(CARGO) test --locked --package sluice-simulation $(ARGS)
 	@SLUICE_STORY_EVERY=1 $(CARGO) test --locked --package sluice-scenarios $(ARGS)
 
 fuzzers: setup ## Builds the fuzzers.

@@ -5,6 +5,7 @@ mod fast_forward;
 mod in_flight;
 mod land;
 mod message;
+mod refusals;
 mod report;
 mod verify;
 

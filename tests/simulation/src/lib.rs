@@ -16,6 +16,7 @@ pub mod executors;
 pub mod faults;
 pub mod graphs;
 pub mod locks;
+pub mod noticed;
 pub mod oracle;
 pub mod random;
 pub mod reviews;

@@ -2,6 +2,7 @@
 //! independent pipelines.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
+use sluice_simulation::noticed::noticing_seed;
 use sluice_simulation::scenarios::Scenario;
 use sluice_simulation::shape::FaultProfile;
 use sluice_simulation::{Mutation, Settings, Shape, play};
@@ -35,18 +36,21 @@ fn all_kept(shape: impl Fn(u64) -> Shape) {
 /// Plays sites of this shape until one fails with this text because of a mutation. A panic of a
 /// function does not count.
 fn caught_with(words: &str, mutation: Mutation, shape: impl Fn(u64) -> Shape) {
-    for seed in 1..=SEEDS {
+    let noticed = noticing_seed(&format!("{mutation:?} {words:?}"), SEEDS, |seed| {
         let settings = Settings { mutation: Some(mutation), shape: Some(shape(seed)) };
         match catch_unwind(AssertUnwindSafe(|| play(seed, settings))) {
             Ok(Err(failure)) if failure.why.contains(words) => {
                 println!("{failure}\n{mutation:?} is caught by seed {seed}");
-                return;
+                true
             }
-            Ok(_) => {}
-            Err(_) => println!("a function panics at seed {seed}"),
+            Ok(_) => false,
+            Err(_) => {
+                println!("a function panics at seed {seed}");
+                false
+            }
         }
-    }
-    panic!("{mutation:?} is not noticed as {words:?} by {SEEDS} seeds");
+    });
+    assert!(noticed.is_some(), "{mutation:?} is not noticed as {words:?} by {SEEDS} seeds");
 }
 
 /// C2: sites with all of these scenarios at once do not fail.

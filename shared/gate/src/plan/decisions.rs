@@ -20,6 +20,10 @@ use sluice_model::{
 /// Records that one plan may write besides the head. A DynamoDB transaction holds 100.
 pub const RECORDS_MAX: usize = 90;
 
+/// Records that [`QueueAction::SetHostQueue`] writes: the head of the hosted change's own queue,
+/// and its entry in the list of open queues.
+pub(super) const HOST_QUEUE_RECORDS: usize = 2;
+
 /// The decisions about one queue: the new head, and what is written and sent with it. Carrying
 /// them out involves no further decision.
 #[derive(Debug, Default)]
@@ -132,9 +136,9 @@ impl QueueAction {
         match self {
             // Its record, its buildset and its provided artifacts, with one to spare.
             Self::RemoveItem(_) => 4,
-            // The order and the node request; or the head of the own queue and its entry in the
-            // list of queues.
-            Self::OrderBuild(_) | Self::SetHostQueue { .. } => 2,
+            // The order and the node request.
+            Self::OrderBuild(_) => 2,
+            Self::SetHostQueue { .. } => HOST_QUEUE_RECORDS,
             // Outside dependent pipelines the item's provided artifacts may be written with a stop.
             Self::StopBuild(_) => 1 + usize::from(manager != Manager::Dependent),
             Self::MakeReport(report) => report.records_count(),

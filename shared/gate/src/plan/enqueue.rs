@@ -1,8 +1,8 @@
 //! Enqueues a change, or the members of a bundle, as one entry (Z6.5).
 
 use super::bundles::BUNDLE_MAX;
+use super::decisions::HOST_QUEUE_RECORDS;
 use super::finish::{DEPENDENCIES_CHANGED, DEQUEUE_RECORDS};
-use super::hosting::RESIDENCY_RECORDS;
 use super::ledger::Full;
 use super::{Planner, RECORDS_MAX, is_dependent, item_id};
 use crate::inbox::{Candidate, InboxMessage};
@@ -257,7 +257,7 @@ impl Planner<'_> {
         let is_hosted =
             |member: &&&Candidate| self.snapshot.residencies.contains_key(&member.change.key);
         let hosted = members.iter().filter(is_hosted).count();
-        let entry = self.enqueue_records_of(count) * count + RESIDENCY_RECORDS * hosted;
+        let entry = self.enqueue_records_of(count) * count + HOST_QUEUE_RECORDS * hosted;
         // A bundle of ten that supersedes other pipelines exceeds the planned maximum, but still
         // fits into a transaction.
         entry.max(DEQUEUE_RECORDS * count).min(RECORDS_MAX)

@@ -31,10 +31,6 @@ const BUNDLES_UNSUPPORTED: &str =
 /// Records that forwarding a message writes: the message, and a stale residency that it repairs.
 const FORWARD_RECORDS: usize = 4;
 
-/// Records that a residency writes: the head of the hosted change's own queue, and its entry in the
-/// list of open queues.
-pub(super) const RESIDENCY_RECORDS: usize = 2;
-
 /// Where a change is queued, as read from the head of its own queue. Loaded for changes that
 /// another queue hosts, is to host, or gets messages about.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]

@@ -1,6 +1,6 @@
 //! The decisions of a plan in the making, counted against the size limit of a commit.
 
-use super::decisions::QueueAction;
+use super::decisions::{HOST_QUEUE_RECORDS, QueueAction};
 use crate::report::Report;
 use sluice_config::pipeline::Manager;
 use sluice_model::change::ChangeKey;
@@ -127,7 +127,7 @@ impl Ledger {
         self.action_records
             + self.consumed.len()
             + self.in_progress.len()
-            + self.host_queues.len() * super::hosting::RESIDENCY_RECORDS
+            + self.host_queues.len() * HOST_QUEUE_RECORDS
             + usize::from(self.requests_layout)
     }
 

@@ -182,7 +182,7 @@ fn stored_char(c: char) -> usize {
 mod tests {
     use super::*;
 
-    /// Z6.10: names in an MQTT topic are replaced, and the rest stays as it is written.
+    /// Z6.1: names in an MQTT topic are replaced, and the rest stays as it is written.
     #[test]
     fn names_in_a_topic_are_replaced() {
         let value = |name: &str| (name == "pipeline").then(|| "gate".to_owned());
