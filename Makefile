@@ -73,7 +73,7 @@ fuzzers: setup ## Builds the fuzzers.
 
 FUZZ_SECONDS ?= 120
 fuzz: setup ## Damages configuration for some minutes: no panic, no unbounded memory.
-	@PROPTEST_RNG_SEED=$(RANDOM_SEED) PROPTEST_CASES=30000 $(CARGO) test --locked --package sluice-config --test fuzz --test layout $(ARGS)
+	@PROPTEST_RNG_SEED=$(RANDOM_SEED) PROPTEST_CASES=30000 $(CARGO) test --locked --package sluice-config --test fuzz --test all $(ARGS)
 	@tests/fuzz/run $(FUZZ_SECONDS)
 
 format: ## Checks the formatting.

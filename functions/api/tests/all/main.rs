@@ -1,0 +1,16 @@
+//! Tests of the REST API on sites in memory.
+//!
+//! They are one program, since linking one for each file takes minutes.
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+
+mod builds;
+mod bundles;
+#[path = "../common/mod.rs"]
+mod common;
+mod damaged;
+mod keys;
+mod logs;
+mod narrowed;
+mod refs;
+mod rules;
+mod status;

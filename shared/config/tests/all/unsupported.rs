@@ -1,0 +1,356 @@
+//! Attributes that are accepted but not supported are reported.
+
+use crate::common::{BASE, tenant, tenant_of};
+use sluice_config::{Severity, parse_main};
+use std::collections::BTreeSet;
+
+fn warnings(text: &str) -> Vec<String> {
+    let layout = tenant().file("org/config", &format!("{BASE}{text}")).sound();
+    let unserved = layout.ignored_attributes();
+    assert!(unserved.iter().all(|warning| warning.diagnostic.severity == Severity::Warning));
+    assert!(
+        unserved.iter().all(|warning| warning.diagnostic.start.line() > 0),
+        "each has its place"
+    );
+    unserved
+        .iter()
+        .map(|warning| format!("{}: {}", warning.diagnostic.stanza, warning.diagnostic.message))
+        .collect()
+}
+
+/// Z6.6: supported configuration yields no warnings.
+#[test]
+fn supported_configuration_yields_no_warnings() {
+    let text = "- label: {name: big}\n- section: {name: s, connection: null, nodes: [{name: a.example.com, labels: [big]}]}\n- provider: {name: p, section: s, include-all-node-labels: true}\n- job: {name: unit, run: r, nodeset: {nodes: [{name: n, label: big}]}}\n";
+    assert_eq!(warnings(text), Vec::<String>::new());
+}
+
+/// Z6.6: a pipeline whose triggers never fire is reported.
+#[test]
+fn triggers_that_never_fire_are_reported() {
+    let text = "
+- pipeline: {name: periodic, manager: independent, trigger: {timer: [{time: '0 0 * * *'}]}}
+- pipeline: {name: images, manager: independent, trigger: {zuul: [{event: image-build}]}}
+- pipeline: {name: validated, manager: independent, trigger: {zuul: [{event: [image-validate, image-delete]}]}}
+- pipeline: {name: merged, manager: independent, trigger: {zuul: [{event: project-change-merged}]}}
+- pipeline: {name: post, manager: supercedent, trigger: {github: [{event: push}]}}
+- pipeline: {name: urgent, manager: independent, supersedes: [periodic, images, merged, post, asked, MORE], trigger: {github: [{event: push}]}}
+- pipeline: {name: asked, manager: independent, trigger: {github: [{event: pull_request, action: comment, permission: write}]}}
+- secret: {name: token, oidc: null}
+- secret: {name: password, data: {a: b}}
+";
+    let more = ["validated"; 28].join(", ");
+    assert_eq!(
+        warnings(&text.replace("MORE", &more)),
+        [
+            "pipeline images: missing images are not built automatically yet: only `sluice image build` sends the event image-build to pipeline images",
+            "pipeline urgent: at most 32 superseded pipelines are supported: the others keep changes that enter this pipeline",
+            "pipeline validated: the event image-delete is not sent yet: this trigger never starts pipeline validated",
+            "pipeline validated: the event image-validate is not sent yet: this trigger never starts pipeline validated",
+            "secret token: OIDC tokens are not supported yet: jobs that use this secret end with CONFIG_ERROR",
+        ]
+    );
+}
+
+/// Z6.1, Z6.6: `debug` of a trigger is supported, so it yields no warning.
+#[test]
+fn debug_of_a_trigger_yields_no_warning() {
+    for trigger in [
+        "github: [{event: push, debug: true}, {event: pull_request, debug: true}]",
+        "timer: [{time: '0 0 * * *', debug: true}]",
+    ] {
+        let pipeline =
+            format!("- pipeline: {{name: asked, manager: independent, trigger: {{{trigger}}}}}\n");
+        assert_eq!(warnings(&pipeline), Vec::<String>::new(), "{trigger}");
+    }
+}
+
+/// Z6.6: labels that no provider offers, in named nodesets and in a job's own.
+#[test]
+fn a_label_that_no_provider_offers_is_reported() {
+    let text = "
+- nodeset: {name: pair, nodes: [{name: a, label: jammy}, {name: b, label: jammy}]}
+- job: {name: unit, run: r, nodeset: {nodes: [{name: n, label: focal}]}}
+- job: {name: both, run: r, nodeset: pair}
+";
+    assert_eq!(
+        warnings(text),
+        [
+            "job unit: no provider of the tenant offers label focal: jobs that need it end with NODE_FAILURE",
+            "nodeset pair: no provider of the tenant offers label jammy: jobs that need it end with NODE_FAILURE",
+        ]
+    );
+}
+
+/// N14: one available alternative is enough; if none is available, all missing labels are reported.
+#[test]
+fn alternatives_are_reported_only_if_none_is_available() {
+    let provider = "
+- label: {name: noble}
+- section: {name: s, connection: null, nodes: [{name: a.example.com, labels: [noble]}]}
+- provider: {name: p, section: s, include-all-node-labels: true}
+";
+    let sets = "
+- nodeset: {name: old, nodes: [{name: n, label: focal}]}
+- nodeset: {name: any, alternatives: [old, {nodes: [{name: n, label: noble}]}]}
+- job: {name: unit, run: r, nodeset: any}
+";
+    let of_any = |text: &str| {
+        warnings(text)
+            .into_iter()
+            .filter(|diagnostics| diagnostics.contains("nodeset any"))
+            .collect::<Vec<_>>()
+    };
+    assert_eq!(of_any(&format!("{provider}{sets}")), Vec::<String>::new());
+    assert_eq!(
+        of_any(sets),
+        [
+            "nodeset any: no provider of the tenant offers label focal: jobs that need it end with NODE_FAILURE",
+            "nodeset any: no provider of the tenant offers label noble: jobs that need it end with NODE_FAILURE",
+        ]
+    );
+}
+
+/// Z4.3, Z4.6, Z4.8, Z8.1, L1.1: unsupported job attributes are reported at definitions and
+/// entries.
+#[test]
+fn unsupported_job_attributes_are_reported() {
+    let text = "
+- image: {name: disk, type: zuul}
+- job:
+    name: odd
+    run: r
+    secret-exposure: fail
+    workspace-checkout: false
+    workspace: /opt
+    ansible-split-streams: true
+    preserve-home-paths: [.cache]
+    roles: [{galaxy: a.b}]
+    image-build-name: disk
+    ansible-version: 9
+    auth: {swift: [{container: logs}]}
+- job: {name: plain, run: r, secret-exposure: ignore, workspace-checkout: true, ansible-split-streams: false, ansible-version: 11}
+- pipeline: {name: asked, manager: independent, allow-parameters: true, allow-other-connections: false}
+";
+    let diagnostics = warnings(text);
+    let of = |words: &str| diagnostics.iter().filter(|line| line.contains(words)).count();
+    assert_eq!(
+        (
+            of("job odd: "),
+            of("job plain"),
+            of("pipeline asked: "),
+            of("image disk: images are not built yet")
+        ),
+        (9, 0, 1, 1),
+        "{diagnostics:#?}"
+    );
+    for attribute in [
+        "secret-exposure",
+        "workspace-checkout",
+        "workspace",
+        "ansible-split-streams",
+        "preserve-home-paths",
+        "roles",
+        "image-build-name",
+        "ansible-version",
+        "auth.swift",
+    ] {
+        assert_eq!(of(&format!("job odd: \"{attribute}\": ")), 1, "{attribute}: {diagnostics:#?}");
+    }
+    let entry = "- job: {name: unit, run: r}\n- project: {name: org/project, check: {jobs: [unit: {workspace: /opt}]}}\n";
+    assert_eq!(
+        warnings(entry),
+        ["job unit: \"workspace\": not supported yet: the job runs without it"]
+    );
+}
+
+/// L3.8, L3.9, L3.11: unsupported attributes of node objects, and shared limits, are reported at
+/// every layer.
+#[test]
+fn unsupported_attributes_of_node_objects_are_reported() {
+    let text = "
+- image: {name: i, type: cloud, image-id: ami-1}
+- flavor: {name: f, instance-type: t3.small, market-type: on-demand}
+- label: {name: l, image: i, flavor: f, max-nodes: 3, slots: 1}
+- section: {name: s, connection: ec2, region: r, quota: {instances: 4}, subnet-ids: [a], launch-timeout: 60, label-defaults: {tags: {a: b}}}
+- provider: {name: p, section: s, labels: [{name: l, key-name: k}]}
+- provider: {name: q, section: s, labels: [l]}
+";
+    let diagnostics = warnings(text);
+    let expected = [
+        "label l: \"max-nodes\" is not supported yet and has no effect on nodes",
+        "section s: \"subnet-ids\" is not supported yet and has no effect on nodes",
+        "section s: \"launch-timeout\" is not supported yet and has no effect on nodes",
+        "section s: \"tags\" is not supported yet and has no effect on nodes",
+        "provider p: \"key-name\" is not supported yet and has no effect on nodes",
+        "provider p: the limits of section github.com/org/config/s apply to each of its 2 providers separately, not to all of them together: they can use 2 times as much",
+        "provider q: the limits of section github.com/org/config/s apply to each of its 2 providers separately, not to all of them together: they can use 2 times as much",
+    ];
+    let (mut diagnostics, mut expected) = (diagnostics, expected.map(str::to_owned).to_vec());
+    diagnostics.sort();
+    expected.sort();
+    assert_eq!(diagnostics, expected);
+}
+
+/// L3.8: several zones of one label and unchecked host keys are reported. One zone of a label, and
+/// zones of sections and providers, are supported.
+#[test]
+fn several_zones_of_one_label_and_unchecked_host_keys_are_reported() {
+    let with = |label: &str, section: &str, provider: &str| {
+        warnings(&format!(
+            "
+- image: {{name: i, type: cloud, image-id: ami-1}}
+- flavor: {{name: f, instance-type: t3.small}}
+- label: {{name: l, image: i, flavor: f{label}}}
+- section: {{name: s, connection: ec2, region: r, az: [a, b]{section}}}
+- provider: {{name: p, section: s, availability-zones: [a], labels: [{{name: l{provider}}}]}}
+"
+        ))
+    };
+    let diagnostics = |stanza: &str, attribute: &str| {
+        vec![format!("{stanza}: \"{attribute}\" is not supported yet and has no effect on nodes")]
+    };
+    assert_eq!(
+        with(", host-key-checking: true", ", host-key-checking: true", ""),
+        Vec::<String>::new()
+    );
+    assert_eq!(with(", az: a", ", label-defaults: {az: b}", ", az: [b]"), Vec::<String>::new());
+    assert_eq!(with(", az: [a, b]", "", ""), diagnostics("label l", "az"));
+    assert_eq!(with("", ", label-defaults: {az: [a, b]}", ""), diagnostics("section s", "az"));
+    assert_eq!(with("", "", ", availability-zones: [a, b]"), diagnostics("provider p", "az"));
+    assert_eq!(
+        with(", host-key-checking: false", "", ""),
+        diagnostics("label l", "host-key-checking")
+    );
+    assert_eq!(
+        with("", ", host-key-checking: false", ""),
+        diagnostics("section s", "host-key-checking")
+    );
+    assert_eq!(
+        with("", "", ", host-key-checking: false"),
+        diagnostics("provider p", "host-key-checking")
+    );
+}
+
+/// L3.1, L3.7, L3.8: limits of uncounted resources, and unused attributes of labels, images and
+/// hosts, are reported.
+#[test]
+fn limits_of_uncounted_resources_are_reported() {
+    let with = |section: &str| {
+        warnings(&format!(
+            "
+- label: {{name: big}}
+- section: {{name: s, connection: null, nodes: [{{name: a.example.com, labels: [big]}}]{section}}}
+- provider: {{name: p, section: s, include-all-node-labels: true}}
+"
+        ))
+    };
+    assert_eq!(with(", quota: {instances: 3}"), Vec::<String>::new());
+    let diagnostics =
+        "section s: limits of cores, ram are not enforced yet: only those of instances are";
+    assert_eq!(with(", quota: {instances: 3, ram: 4096, cores: 8}"), [diagnostics]);
+    assert_eq!(with(", resource-limits: {cores: 8, ram: 4096}"), [diagnostics]);
+    let text = "- image: {name: i, type: cloud, config-drive: true}\n- label: {name: l, aliases: [m], snapshot-timeout: 60}\n";
+    assert_eq!(
+        warnings(text),
+        ["image i: \"config-drive\"", "label l: \"aliases\"", "label l: \"snapshot-timeout\""]
+            .map(|what| format!("{what} is not supported yet and has no effect on nodes"))
+    );
+}
+
+/// Z2.3, Z9.1: a tenant's access rules are reported if authentication is not enforced.
+#[test]
+fn unenforced_access_rules_of_a_tenant_are_reported() {
+    let main = "
+- tenant:
+    name: one
+    access-rules: [ours]
+    admin-rules: [ours]
+    anonymous-read-access: false
+    report-build-page: true
+    source: {github: {config-projects: [org/config]}}
+- authorization-rule: {name: ours, conditions: [{groups: ours}]}
+";
+    let diagnostics = crate::common::tenant_of(main).build().ignored_attributes();
+    let attributes: BTreeSet<&str> =
+        diagnostics.iter().filter_map(|warning| warning.diagnostic.attribute.as_deref()).collect();
+    let attributes: Vec<&str> = attributes.into_iter().collect();
+    assert_eq!(
+        attributes,
+        ["access-rules", "admin-rules", "anonymous-read-access", "report-build-page"],
+        "{diagnostics:#?}"
+    );
+    let open = crate::common::tenant_of(&main.replace(
+        "access-rules: [ours]\n    admin-rules: [ours]\n    anonymous-read-access: false\n    report-build-page: true",
+        "anonymous-read-access: true",
+    ));
+    assert!(open.build().ignored_attributes().is_empty());
+}
+
+/// Z2.3, Z9.1: access rules outside tenants are reported for the file, and do not reconfigure a
+/// tenant.
+#[test]
+fn unenforced_access_rules_of_the_api_are_reported() {
+    let with = |root: &str| {
+        let main = format!(
+            "- tenant: {{name: one, source: {{github: {{config-projects: [org/config]}}}}}}\n- api-root: {root}\n- authorization-rule: {{name: ours, conditions: [{{groups: ours}}]}}\n"
+        );
+        let (main, errors) = parse_main("main.yaml", &main, &crate::common::connections());
+        assert!(errors.is_empty(), "{errors:#?}");
+        let plain = crate::common::tenant_of(
+            "- tenant: {name: one, source: {github: {config-projects: [org/config]}}}",
+        );
+        assert_eq!(main.tenants, [plain.config]);
+        let diagnostics = main.ignored_attributes("main.yaml");
+        let diagnostics = diagnostics.iter().map(|warning| {
+            assert!(
+                warning
+                    .diagnostic
+                    .message
+                    .contains("is not supported yet: everyone who can reach the API")
+            );
+            format!(
+                "{} {}",
+                warning.diagnostic.stanza,
+                warning.diagnostic.attribute.as_deref().unwrap_or_default()
+            )
+        });
+        diagnostics.collect::<BTreeSet<String>>().into_iter().collect::<Vec<String>>()
+    };
+    let all = "{access-rules: [ours], anonymous-read-access: false, role-mappings: {ours: [read]}, authentication-realm: r}";
+    assert_eq!(
+        with(all),
+        [
+            "api-root access-rules",
+            "api-root anonymous-read-access",
+            "api-root authentication-realm",
+            "api-root role-mappings"
+        ]
+    );
+    assert_eq!(with("{anonymous-read-access: true}"), [""; 0]);
+}
+
+/// Z2.5: playbooks and roles of included files are supported, so included files yield no warning.
+#[test]
+fn files_included_by_a_tenant_yield_no_warnings() {
+    let main = "- tenant: {name: one, include: [more.yaml], source: {github: {config-projects: [org/config]}}}";
+    let layout = crate::common::tenant_of(main).build();
+    assert!(layout.ignored_attributes().is_empty(), "{:?}", layout.ignored_attributes());
+}
+
+/// Z2.2: objects that the tenant excludes yield no warnings.
+#[test]
+fn objects_excluded_by_a_tenant_yield_no_warnings() {
+    for (said, expected) in [("", 1), ("exclude: secret", 0), ("include: []", 0)] {
+        let main = format!(
+            "- tenant: {{name: one, source: {{github: {{config-projects: [org/config], untrusted-projects: [org/project: {{{said}}}]}}}}}}\n"
+        );
+        let tenant = tenant_of(&main).file("org/config", BASE);
+        let layout = tenant.file("org/project", "- secret: {name: s, oidc: {ttl: 5}}\n").sound();
+        let found = layout.ignored_attributes();
+        let diagnostics = found.iter().filter(|warning| {
+            warning.diagnostic.message.contains("OIDC tokens are not supported yet")
+        });
+        assert_eq!(diagnostics.count(), expected, "{said}: {found:#?}");
+    }
+}
