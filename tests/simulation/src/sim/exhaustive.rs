@@ -85,9 +85,12 @@ struct Step {
 /// The outcomes of a call other than success.
 const FAULTS: [Fate; 3] = [Fate::DiesBefore, Fate::DiesAfter, Fate::FailsAfter];
 
+/// The schedules with a first disturbance that are always played.
+const FIRST_MIN: usize = 20;
+
 /// Plays a scene with schedules that have at most `disturbances_max` disturbances: switches, or one
-/// of `faults`. Plays every schedule, or of those with a first disturbance only each `every`th, and
-/// all that follow from it.
+/// of `faults`. Of the schedules with a first disturbance, plays the first [`FIRST_MIN`], each
+/// `every`th of the others, and all that follow from these.
 ///
 /// # Errors
 /// The first violated expectation, with the log that led to it.
@@ -117,7 +120,8 @@ fn explore(
                 }
                 let is_first = order.is_empty();
                 first_disturbances += usize::from(is_first);
-                if !is_first || first_disturbances.is_multiple_of(every) {
+                let is_sampled = first_disturbances.is_multiple_of(every);
+                if !is_first || first_disturbances <= FIRST_MIN || is_sampled {
                     open.push(next);
                 }
             }
