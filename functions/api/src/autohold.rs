@@ -75,7 +75,7 @@ async fn read_requests(ports: &Ports, tenant: &TenantName) -> Result<Vec<Autohol
 }
 
 /// Returns an autohold request in the shape that Zuul's API has. `expired` is null if the request
-/// has not expired by `now`.
+/// has not expired at `now`.
 fn to_json(request: &Autohold, now: Timestamp) -> Value {
     let nodes = request.held.iter().map(|held| json!({"build": held.build, "nodes": held.nodes}));
     json!({

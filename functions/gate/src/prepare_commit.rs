@@ -175,7 +175,7 @@ impl<'a> Preparation<'a> {
                 let seen = self.loaded.semaphores.get(&semaphore.key).map(|(record, _)| record);
                 self.writes.push(sluice_records::semaphore::put(seen, &semaphore)?);
             }
-            QueueAction::PutBranchLock(lock) => self.put_branch_lock(lock)?,
+            QueueAction::PutBranchLock(lock) => self.put_branch_lock(*lock)?,
             QueueAction::PutHealth(health) => {
                 self.writes.push(pipeline_health::put(self.failures, &health, now)?);
             }

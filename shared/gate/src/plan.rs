@@ -462,8 +462,8 @@ impl<'a> Planner<'a> {
     fn into_plan(mut self) -> QueuePlan {
         self.put_changed_items();
         let (semaphores, locks) = (self.changed_semaphores(), self.changed_branch_locks());
-        self.ledger.extend(semaphores.into_iter().map(QueueAction::PutSemaphore));
-        self.ledger.extend(locks.into_iter().map(QueueAction::PutBranchLock));
+        self.ledger.extend(semaphores.into_iter().map(Box::new).map(QueueAction::PutSemaphore));
+        self.ledger.extend(locks.into_iter().map(Box::new).map(QueueAction::PutBranchLock));
         let health = self.health.filter(|health| self.snapshot.health.as_ref() != Some(health));
         self.ledger.extend(health.map(QueueAction::PutHealth));
         let recorded = &self.snapshot.residencies;

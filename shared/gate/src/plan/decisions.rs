@@ -109,9 +109,9 @@ pub enum QueueAction {
         host: Option<QueueName>,
     },
     /// Writes a semaphore. Its record must be unchanged.
-    PutSemaphore(Semaphore),
+    PutSemaphore(Box<Semaphore>),
     /// Acquires, releases or waits for a branch lock. Its record must be unchanged.
-    PutBranchLock(BranchLock),
+    PutBranchLock(Box<BranchLock>),
     /// Writes the pipeline's failure count. Its record must be unchanged.
     PutHealth(Health),
     /// Wakes a queue that waits for a semaphore or a branch lock which is free now.

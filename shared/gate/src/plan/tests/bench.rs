@@ -523,7 +523,8 @@ impl Bench {
             QueueAction::SetHostQueue { change, host } => self.set_host_queue(&change, host),
             QueueAction::PutBranchLock(lock) => {
                 let branch = lock.branch.clone();
-                self.branch_locks.insert(branch, BranchLockView { lock, is_abandoned: false });
+                self.branch_locks
+                    .insert(branch, BranchLockView { lock: *lock, is_abandoned: false });
             }
             QueueAction::PutSemaphore(semaphore) => {
                 let holders =
@@ -531,7 +532,7 @@ impl Bench {
                 let holders: Vec<String> =
                     holders.map(|holder| self.named(&holder.build)).collect();
                 let line = format!("{} held by [{}]", semaphore.key.name, holders.join(", "));
-                self.semaphores.insert(semaphore.key.clone(), semaphore);
+                self.semaphores.insert(semaphore.key.clone(), *semaphore);
                 return Some(line);
             }
             QueueAction::EmitEvent { .. }

@@ -15,7 +15,7 @@ impl Bench {
             })
         };
         let locks = actions.iter().filter_map(|action| match action {
-            QueueAction::PutBranchLock(lock) => Some(lock),
+            QueueAction::PutBranchLock(lock) => Some(&**lock),
             _ => None,
         });
         locks.filter(is_taken).count()
