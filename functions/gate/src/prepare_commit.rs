@@ -63,7 +63,7 @@ pub(crate) fn prepare_commit(
 }
 
 /// Returns the landings that a plan orders, in the order of its actions.
-pub(crate) fn ordered_landings(actions: &[QueueAction]) -> impl Iterator<Item = &Landing> {
+fn ordered_landings(actions: &[QueueAction]) -> impl Iterator<Item = &Landing> {
     actions.iter().filter_map(|action| match action {
         QueueAction::OrderLanding(landing) => Some(&**landing),
         _ => None,

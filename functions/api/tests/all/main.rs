@@ -1,7 +1,7 @@
 //! Tests of the REST API on sites in memory.
 //!
 //! They are one program, since linking one for each file takes minutes.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod builds;
 mod bundles;

@@ -18,10 +18,7 @@ pub async fn print(
     number: u64,
     project: Option<&str>,
 ) -> anyhow::Result<bool> {
-    let query = url::form_urlencoded::Serializer::new(String::new())
-        .append_pair("change", &number.to_string())
-        .extend_pairs(project.map(|project| ("project", project)))
-        .finish();
+    let query = reasons_query(number, project);
     let changes: Vec<Value> = client.get(&format!("tenant/{tenant}/why?{query}")).await?;
     let mut is_known = false;
     for change in &changes {
@@ -66,4 +63,25 @@ pub async fn print(
         }
     }
     Ok(is_known)
+}
+
+/// Returns the percent-encoded query for the reasons of a change, without a question mark.
+fn reasons_query(number: u64, project: Option<&str>) -> String {
+    url::form_urlencoded::Serializer::new(String::new())
+        .append_pair("change", &number.to_string())
+        .extend_pairs(project.map(|project| ("project", project)))
+        .finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// C5: a project's name is percent-encoded, so that it cannot add parameters.
+    #[test]
+    fn a_project_in_the_query_is_percent_encoded() {
+        assert_eq!(reasons_query(7, None), "change=7");
+        let query = reasons_query(7, Some("org/a&change=8"));
+        assert_eq!(query, "change=7&project=org%2Fa%26change%3D8");
+    }
 }

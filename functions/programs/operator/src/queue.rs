@@ -155,9 +155,7 @@ pub async fn dequeue(arguments: DequeueArguments) -> anyhow::Result<ExitCode> {
             let project = &slot.change.key.project;
             is_selected(&slot.change.key)
                 && [project.as_str(), project.name()].contains(&project_name.as_str())
-                && head.is_none_or(|head| {
-                    !head.is_empty() && slot.change.head.as_str().starts_with(head)
-                })
+                && head.is_none_or(|head| slot.change.head.as_str().starts_with(head))
         });
         for (entry, slot) in selected {
             let (key, item) =
@@ -411,7 +409,7 @@ pub async fn promote(arguments: PromoteArguments) -> anyhow::Result<ExitCode> {
 }
 
 /// Returns the first item of each change that has the number and, if `head` is given, a commit that
-/// starts with it; an empty `head` matches every commit. Empty if there is none. There may be
+/// starts with it. Empty if there is none. There may be
 /// several: projects that share a queue may each have a change of that number.
 fn slots_of_change<'s>(entries: &'s [Entry], number: u64, head: Option<&str>) -> Vec<&'s Slot> {
     let mut found: Vec<&Slot> = Vec::new();
@@ -540,6 +538,17 @@ pub(super) async fn named_or_only_tenant(
 mod tests {
     use super::*;
     use sluice_model::change::ChangeRef;
+
+    /// R06: a change is a number, or a number and the start of a revision.
+    #[test]
+    fn a_change_with_an_empty_revision_is_refused() {
+        assert_eq!(number_and_head("7").unwrap(), (7, None));
+        assert_eq!(number_and_head("7,abc").unwrap(), (7, Some("abc")));
+        for unusable in ["7,", "seven", ",abc", ""] {
+            let error = number_and_head(unusable).unwrap_err().to_string();
+            assert!(error.contains("give its number"), "{unusable}: {error}");
+        }
+    }
 
     fn slot(project: &str, number: u64, head: &str) -> Slot {
         let key =

@@ -1,7 +1,7 @@
 //! Tests of what the crate offers to others: parsing, layouts, frozen jobs, diagnostics.
 //!
 //! They are one program, since linking one for each file takes minutes.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod bounds;
 mod branches;

@@ -20,7 +20,7 @@ struct LockObstacle {
     branch: BranchKey,
     /// What it waits for, shown to users.
     until: String,
-    /// Whether it waits for another queue, so that this one has to stand in line.
+    /// Whether it waits for another queue, so that this one is added to the waiting queues.
     in_line: bool,
 }
 
@@ -29,8 +29,8 @@ impl Planner<'_> {
     /// raises the fence of each and ends its reservation. Returns whether they were acquired. The
     /// holder is provisional until [`Self::update_branch_locks`]: in the same plan the caller must
     /// mark a member as landing. If not acquired, notes the obstacle in the first member's reasons;
-    /// if another queue is in the way, this queue stands in line for all the branches. The caller
-    /// has reserved room.
+    /// if another queue is in the way, this queue is added to the waiting queues of all the
+    /// branches. The caller has reserved room.
     pub(super) fn acquire_branch_locks(&mut self, members: &[Slot]) -> bool {
         let Slot { id, change, .. } = &members[0];
         let branches = branches_of(members);

@@ -349,7 +349,7 @@ impl Planner<'_> {
     }
 
     /// Records in this plan that a job of this queue waits for a semaphore since `since`, so that
-    /// the queue stands in line and its later jobs come after. `nodes_held` says whether the job
+    /// the queue is added to the semaphore's waiting queues and its later jobs come after. `nodes_held` says whether the job
     /// has its nodes. The caller has reserved room for the semaphore's record.
     fn add_waiting_job(&mut self, key: &SemaphoreKey, since: Timestamp, nodes_held: NodesHeld) {
         self.semaphore_waits.entry(key.clone()).or_default().add(nodes_held, since);

@@ -1,7 +1,7 @@
 //! Tests of reading, merging, packing and checking out, with the real git beside them.
 //!
 //! They are one program, since linking one for each file takes minutes.
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod commit_delta;
 mod containing;
