@@ -77,7 +77,7 @@ fn reasons_query(number: u64, project: Option<&str>) -> String {
 mod tests {
     use super::*;
 
-    /// C5: a project's name is percent-encoded, so that it cannot add parameters.
+    /// Z9.1: a project's name is percent-encoded, so that it cannot add parameters.
     #[test]
     fn a_project_in_the_query_is_percent_encoded() {
         assert_eq!(reasons_query(7, None), "change=7");
