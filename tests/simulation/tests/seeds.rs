@@ -6,7 +6,7 @@ use sluice_simulation::scenarios::{ADDED_FROM, FURTHER_FROM, LATEST_FROM, RECENT
 use sluice_simulation::{Settings, play};
 
 /// The fixed set; `SLUICE_SIM_SEEDS=1..2000` plays others.
-const SEEDS: &str = "1..100";
+const SEEDS: &str = "1..60";
 
 /// C2, C3, Z6.4, Z6.5: with crashes and duplicate, late or reordered messages, no invariant breaks
 /// and the oracle agrees with every landing.
@@ -31,41 +31,41 @@ fn no_seed_breaks_an_invariant_or_surprises_the_oracle() {
 /// C2, J12, G20: the same with the scenarios from seed 2000000.
 #[test]
 fn no_seed_of_the_latest_plays_breaks_an_invariant_or_surprises_the_oracle() {
-    let sum = play_all(LATEST_FROM..=LATEST_FROM + 29);
+    let sum = play_all(LATEST_FROM..=LATEST_FROM + 14);
     if let Some((seed, failure)) = sum.failures.first() {
         panic!("{failure}\n\nseed {seed} failed; again: cargo run -p sluice-simulation -- {seed}");
     }
-    assert!(sum.seeds == 30 && sum.landed > sum.seeds, "{sum:?}");
+    assert!(sum.seeds == 15 && sum.landed > sum.seeds, "{sum:?}");
 }
 
 /// C2: the same with the scenarios from seed 4000000.
 #[test]
 fn no_seed_of_the_further_plays_breaks_an_invariant_or_surprises_the_oracle() {
-    let sum = play_all(FURTHER_FROM..=FURTHER_FROM + 29);
+    let sum = play_all(FURTHER_FROM..=FURTHER_FROM + 14);
     if let Some((seed, failure)) = sum.failures.first() {
         panic!("{failure}\n\nseed {seed} failed; again: cargo run -p sluice-simulation -- {seed}");
     }
-    assert!(sum.seeds == 30 && sum.landed > sum.seeds, "{sum:?}");
+    assert!(sum.seeds == 15 && sum.landed > sum.seeds, "{sum:?}");
 }
 
 /// C2: the same with the scenarios from seed 5000000.
 #[test]
 fn no_seed_of_the_added_plays_breaks_an_invariant_or_surprises_the_oracle() {
-    let sum = play_all(ADDED_FROM..=ADDED_FROM + 29);
+    let sum = play_all(ADDED_FROM..=ADDED_FROM + 14);
     if let Some((seed, failure)) = sum.failures.first() {
         panic!("{failure}\n\nseed {seed} failed; again: cargo run -p sluice-simulation -- {seed}");
     }
-    assert!(sum.seeds == 30 && sum.landed > sum.seeds, "{sum:?}");
+    assert!(sum.seeds == 15 && sum.landed > sum.seeds, "{sum:?}");
 }
 
 /// C2, Z6.4: the same with the scenarios from seed 9000000.
 #[test]
 fn no_seed_of_the_recent_plays_breaks_an_invariant_or_surprises_the_oracle() {
-    let sum = play_all(RECENT_FROM..=RECENT_FROM + 19);
+    let sum = play_all(RECENT_FROM..=RECENT_FROM + 14);
     if let Some((seed, failure)) = sum.failures.first() {
         panic!("{failure}\n\nseed {seed} failed; again: cargo run -p sluice-simulation -- {seed}");
     }
-    assert!(sum.seeds == 20 && sum.landed > sum.seeds, "{sum:?}");
+    assert!(sum.seeds == 15 && sum.landed > sum.seeds, "{sum:?}");
 }
 
 /// C2: seeds that failed once pass.

@@ -91,7 +91,7 @@ fn a_bundle_lands_as_one_in_every_order_of_messages() {
 #[test]
 fn a_bundle_lands_as_one_whatever_call_dies_or_fails() {
     let every =
-        std::env::var("SLUICE_STORY_EVERY").ok().and_then(|text| text.parse().ok()).unwrap_or(7);
+        std::env::var("SLUICE_STORY_EVERY").ok().and_then(|text| text.parse().ok()).unwrap_or(13);
     let expected = undisturbed();
     let fates =
         [Fate::DiesAfter, Fate::DiesBefore, Fate::FailsAfter, Fate::FailsBefore, Fate::Throttled];
@@ -151,7 +151,7 @@ fn a_bundle_is_checked_as_one_in_every_order_of_messages() {
 #[test]
 fn a_bundle_is_checked_as_one_whatever_call_dies_or_fails() {
     let every =
-        std::env::var("SLUICE_STORY_EVERY").ok().and_then(|text| text.parse().ok()).unwrap_or(19);
+        std::env::var("SLUICE_STORY_EVERY").ok().and_then(|text| text.parse().ok()).unwrap_or(31);
     let expected = undisturbed_with_check();
     let fates =
         [Fate::DiesAfter, Fate::DiesBefore, Fate::FailsAfter, Fate::FailsBefore, Fate::Throttled];

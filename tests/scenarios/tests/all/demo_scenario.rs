@@ -222,23 +222,23 @@ fn stop_everywhere(fates: &[Fate], every: usize) {
 /// C2, Z7.3: a function dies before a call has its effect.
 #[test]
 fn a_death_before_any_call_leads_to_the_same_end() {
-    stop_everywhere(&[Fate::DiesBefore], 5);
+    stop_everywhere(&[Fate::DiesBefore], 11);
 }
 
 /// C2, Z7.3: a function dies after a call had its effect and before it saw the answer.
 #[test]
 fn a_death_after_any_call_leads_to_the_same_end() {
-    stop_everywhere(&[Fate::DiesAfter], 3);
+    stop_everywhere(&[Fate::DiesAfter], 7);
 }
 
 /// C2: a call has its effect but reports a failure to its caller.
 #[test]
 fn a_false_failure_of_any_call_leads_to_the_same_end() {
-    stop_everywhere(&[Fate::FailsAfter], 7);
+    stop_everywhere(&[Fate::FailsAfter], 17);
 }
 
 /// C2: a call fails, or is throttled.
 #[test]
 fn a_failure_of_any_call_leads_to_the_same_end() {
-    stop_everywhere(&[Fate::FailsBefore, Fate::Throttled], 23);
+    stop_everywhere(&[Fate::FailsBefore, Fate::Throttled], 47);
 }
