@@ -313,7 +313,7 @@ fn run_script(directory: &Path, record: &Record) -> io::Result<()> {
     Ok(())
 }
 
-/// Creates the SSH host keys of a machine (Ed25519, ECDSA and RSA) in its directory `instance`,
+/// Creates the SSH host keys of a machine (Ed25519 and ECDSA) in its directory `instance`,
 /// which the caller has created, in place of earlier ones. An error if `ssh-keygen` fails.
 fn host_keys(instance: &Path) -> io::Result<()> {
     // Under names of this process first: what an earlier emulator, killed meanwhile, still writes
@@ -322,15 +322,11 @@ fn host_keys(instance: &Path) -> io::Result<()> {
     let make = |kind: &str| {
         let file = instance.join(own(kind));
         let mut command = Command::new("ssh-keygen");
-        // 2048 bits make a machine boot in a fraction of a second, and it lives for minutes.
-        command
-            .args(["-q", "-N", "", "-t", kind])
-            .args(if kind == "rsa" { &["-b", "2048"][..] } else { &[] })
-            .arg("-f")
-            .arg(file);
+        command.args(["-q", "-N", "", "-t", kind, "-f"]).arg(file);
         command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()
     };
-    let kinds = ["ed25519", "ecdsa", "rsa"];
+    // No RSA key: creating one takes longer than everything else when a machine boots.
+    let kinds = ["ed25519", "ecdsa"];
     for child in kinds.map(make) {
         if !child?.wait()?.success() {
             return Err(io::Error::other(
@@ -403,7 +399,7 @@ fn logins(directory: &Path, setup: &Setup) -> io::Result<()> {
 fn sshd_config(record: &Record) -> String {
     let (address, port) = (&record.address, record.port);
     format!(
-        "ListenAddress {address}:{port}\nHostKey /run/instance/host_ed25519\nHostKey /run/instance/host_ecdsa\nHostKey /run/instance/host_rsa\n\
+        "ListenAddress {address}:{port}\nHostKey /run/instance/host_ed25519\nHostKey /run/instance/host_ecdsa\n\
          AuthorizedKeysFile /run/instance/keys/%u\nPidFile none\nUsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
          PermitRootLogin prohibit-password\nStrictModes no\nUseDNS no\nMaxStartups 100\nMaxSessions 100\nPrintMotd no\nX11Forwarding no\n\
          AcceptEnv LANG LC_*\nSubsystem sftp internal-sftp\n"

@@ -1,7 +1,7 @@
 //! Global secondary indexes that lag: while a lag is set, they are read from a copy of the tables
 //! that follows it.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -22,6 +22,8 @@ pub(super) struct Lagging {
 
 struct Copy {
     tables: Database,
+    /// The tables that the copy has, with the names of their key attributes.
+    keys: BTreeMap<String, Vec<String>>,
     waiting: VecDeque<(Instant, Change)>,
 }
 
@@ -58,6 +60,7 @@ impl Lagging {
         let mut copy = self.copy.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(copy) = copy.as_mut() {
             copy.waiting.retain(|(_, change)| change.table != table);
+            copy.keys.remove(table);
             // One that the copy never knew is forgotten already.
             let _ = super::run(&json!({"TableName": table}), |r| copy.tables.delete_table(r));
         }
@@ -91,8 +94,8 @@ impl Lagging {
         let result = write()?;
         let due = Instant::now() + lag;
         for written in touched {
-            copy.know(database, &written.table)?;
-            let key = key_of(database, &written)?;
+            let names = copy.know(database, &written.table)?;
+            let key = key_of(names, &written);
             let item = read_item(database, &written.table, &key)?;
             copy.waiting.push_back((due, Change { table: written.table, key, item }));
         }
@@ -105,20 +108,27 @@ impl Lagging {
 fn ensure<'a>(copy: &'a mut Option<Copy>, database: &Database) -> Result<&'a mut Copy, Problem> {
     match copy {
         Some(copy) => Ok(copy),
-        none => Ok(none.insert(Copy { tables: copied(database)?, waiting: VecDeque::new() })),
+        none => Ok(none.insert(copied(database)?)),
     }
 }
 
 impl Copy {
-    /// Creates `table` in the copy, empty, if it was created after the copy; its writes follow
-    /// later. Does nothing if the copy has the table already, or it exists nowhere.
-    fn know(&mut self, database: &Database, table: &str) -> Result<(), Problem> {
-        if describe(&self.tables, table).is_ok() {
-            return Ok(());
+    /// Returns the names of the key attributes of `table`, which is created in the copy, empty, if
+    /// it is newer than the copy; its writes follow later. Empty if the table exists nowhere.
+    fn know(&mut self, database: &Database, table: &str) -> Result<&[String], Problem> {
+        if !self.keys.contains_key(table) {
+            // A table that is nowhere is for the request itself to complain about.
+            let Ok(description) = describe(database, table) else { return Ok(&[]) };
+            self.create(table, &description)?;
         }
-        // A table that is nowhere is for the request itself to complain about.
-        let Ok(description) = describe(database, table) else { return Ok(()) };
-        super::run(&creation(&description), |r| self.tables.create_table(r)).map(|_| ())
+        Ok(&self.keys[table])
+    }
+
+    /// Creates `table` in the copy, empty.
+    fn create(&mut self, table: &str, description: &Value) -> Result<(), Problem> {
+        super::run(&creation(description), |r| self.tables.create_table(r))?;
+        self.keys.insert(table.to_owned(), key_names(description));
+        Ok(())
     }
 
     /// Applies the queued writes whose lag has passed at `now` to the copy, in their order. Writes
@@ -168,22 +178,25 @@ fn describe(database: &Database, table: &str) -> Result<Value, Problem> {
     Ok(answer.get("Table").cloned().unwrap_or_default())
 }
 
-/// Returns the key attributes of a written item, picked by the key schema of its table from among
-/// its other attributes. An error if the table does not exist.
-fn key_of(database: &Database, written: &Touched) -> Result<Map<String, Value>, Problem> {
-    let description = describe(database, &written.table)?;
-    let schema =
-        description.get("KeySchema").and_then(Value::as_array).cloned().unwrap_or_default();
-    let names = schema.iter().filter_map(|part| part.get("AttributeName").and_then(Value::as_str));
-    Ok(names.filter_map(|name| Some((name.to_owned(), written.key.get(name)?.clone()))).collect())
+/// Returns the names of the key attributes of a described table.
+fn key_names(description: &Value) -> Vec<String> {
+    let schema = description.get("KeySchema").and_then(Value::as_array).into_iter().flatten();
+    schema.filter_map(|part| part.get("AttributeName")?.as_str().map(str::to_owned)).collect()
 }
 
-/// Returns a new database in memory with a copy of the tables, their indexes and items. More than
+/// Returns the key attributes of a written item, which are called `names`, from among its other
+/// attributes.
+fn key_of(names: &[String], written: &Touched) -> Map<String, Value> {
+    names.iter().filter_map(|name| Some((name.clone(), written.key.get(name)?.clone()))).collect()
+}
+
+/// Returns a copy in memory of the tables, their indexes and items. More than
 /// the first 100 tables that `database` lists, or 10,000 pages (1 MB each) of one table, are left
 /// out without an error.
-fn copied(database: &Database) -> Result<Database, Problem> {
+fn copied(database: &Database) -> Result<Copy, Problem> {
     let engine = |error: dynoxide::DynoxideError| super::problem(&error);
-    let copy = Database::memory().map_err(engine)?;
+    let tables = Database::memory().map_err(engine)?;
+    let mut copy = Copy { tables, keys: BTreeMap::new(), waiting: VecDeque::new() };
     let names = super::run(&json!({}), |r| database.list_tables(r))?;
     for name in names
         .get("TableNames")
@@ -192,8 +205,8 @@ fn copied(database: &Database) -> Result<Database, Problem> {
         .flatten()
         .filter_map(Value::as_str)
     {
-        super::run(&creation(&describe(database, name)?), |r| copy.create_table(r))?;
-        copy_items(database, &copy, name)?;
+        copy.create(name, &describe(database, name)?)?;
+        copy_items(database, &copy.tables, name)?;
     }
     Ok(copy)
 }
