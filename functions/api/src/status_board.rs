@@ -35,8 +35,9 @@ const INBOX_MAX: usize = 20;
 
 /// Answers with everything that the status page shows, or with the part about one pipeline, project
 /// or change. With fewer jobs if the answer would be too large. Of the finished items, only those
-/// among the tenant's newest [`RECENT_MAX`] are shown. 404 for a pipeline that is neither live nor
-/// has queues; an unknown project or change selects nothing.
+/// among the tenant's newest [`RECENT_MAX`] are shown. 404 for an unknown parameter, and for a
+/// pipeline that is neither live nor has queues. With an unknown project or change the pipelines
+/// have no queues.
 pub(crate) async fn board(
     api: &Api,
     tenant: &TenantName,

@@ -79,10 +79,10 @@ pub(crate) fn insert(
     Ok(())
 }
 
-/// Determines which locks held by other queues are abandoned, and notes their landings that have
-/// not ended. Must be called once all locks are read: a landing that is missing then has ended. A
-/// lock whose landing cannot be read is not abandoned. An item whose queue cannot be read counts as
-/// queued; one whose queue has no head counts as gone.
+/// Marks in `locks` which locks held by other queues are abandoned, and stores there the holders'
+/// landings that have not ended. Must be called after all locks were read: a landing that is
+/// missing then has ended. A lock whose landing cannot be read is not abandoned. An item whose
+/// queue cannot be read counts as queued; one whose queue has no head counts as gone.
 pub(crate) async fn find_abandoned(
     ports: &Ports,
     queue: &QueueKey,

@@ -224,11 +224,12 @@ impl Intake {
         }
     }
 
-    /// Continues a push for a tenant that has read its configuration again, and wakes the project's
-    /// next deferred event; the caller commits the returned effects. Postpones the push while the
-    /// tenant or an earlier event is not ready, and for [`SHOWN_MILLIS`] while the forge does not
-    /// show the move. If the tenant no longer has the project or could not be read for a day, it
-    /// only logs that and wakes no other event; that is no failure.
+    /// Continues a deferred push for its tenant, and wakes the project's next deferred event; the
+    /// caller commits the returned effects. Postpones the push while [`Self::deferred_readiness`]
+    /// says so, which is for a limited time, and until [`SHOWN_MILLIS`] after `since` while the
+    /// forge does not show the move; after that it only logs why, and wakes the next event. If the
+    /// tenant no longer has the project or could not be read for a day, it only logs that and wakes
+    /// no other event; that is no failure.
     pub(crate) async fn resume_push(
         &self,
         id: &DeliveryId,

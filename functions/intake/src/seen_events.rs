@@ -72,11 +72,15 @@ impl SeenEvents {
         is_unmarked || new > 0
     }
 
-    /// Applies an event to the change's attributes and returns whether it is new.
-    /// [`Self::without_stale_marks`] must be called before. The first event is always new and
-    /// stores the attributes that the forge shows. `is_synthesized` is true for an event of a
-    /// sweep. If a value appears, disappears or becomes another, that counts as a retraction,
-    /// except with the first event.
+    /// Applies an event to the change's attributes and returns whether it is new by these alone:
+    /// not new are a sweep's event that changes nothing, and the webhook of an update that a sweep
+    /// reported already. Any other event is new here, also a redelivered one: it counts as new only
+    /// if [`Self::record_marks`] and [`Self::apply_lifecycle`] agree. With [`Novelty::CommentOnly`]
+    /// the caller goes on with the event in it. [`Self::without_stale_marks`] must be called
+    /// before. The first event is always new and stores the attributes that the forge shows; if it
+    /// opens the change or is a new revision, without votes and statuses. `is_synthesized` is true
+    /// for an event of a sweep. If a stored value appears, disappears or becomes another, that
+    /// counts as a retraction, except with the first event.
     pub(crate) fn apply(
         &mut self,
         event: &ForgeEvent,

@@ -69,7 +69,7 @@ impl Reporter {
                     "it depends on more than {NEEDS_MAX} changes that its queue did not merge before it"
                 )));
             }
-            if !self.is_any_merged(&keys).await? {
+            if !self.is_change_merged(&keys).await? {
                 // One text for both cases: whether the change exists is visible only to users who
                 // may see its project.
                 return Ok(Some(format!(
@@ -90,9 +90,9 @@ impl Reporter {
         keys
     }
 
-    /// Returns whether a change is merged, by the first of its possible keys that a forge finds;
-    /// false if none is found.
-    async fn is_any_merged(&self, keys: &[ChangeKey]) -> Result<bool, ReconcileError> {
+    /// Returns whether a change is merged. `keys` are its possible keys; the first that a forge
+    /// finds decides. False if none is found.
+    async fn is_change_merged(&self, keys: &[ChangeKey]) -> Result<bool, ReconcileError> {
         for key in keys {
             match self.forge(&key.connection)?.read_change(key).await {
                 // All keys mean the same change, so the first answer decides.

@@ -333,9 +333,11 @@ async fn touched(forge: &dyn Forge, change: &ChangeRef) -> Result<Vec<String>, F
     }
 }
 
-/// Carries out one action of a report at the forge, such as a status, a comment or a label. Line
-/// comments without lines are left out; if the forge refuses them for good, a comment replaces them
-/// where the action asks for that, otherwise that is no error. Does nothing for mail and MQTT.
+/// Carries out one action of a report at the forge, such as a status, a comment or a label. Of line
+/// comments of shared builds, only those on files that the change touches are sent; none if these
+/// files cannot be known. Does nothing if no line comment is left. If the forge refuses the line
+/// comments for good, one comment replaces all of them if the action asks for that; otherwise they
+/// are dropped without an error. Does nothing for mail and MQTT.
 async fn perform(
     forge: &dyn Forge,
     report: &Report,

@@ -1,5 +1,4 @@
 //! Calls the API of the fixture.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use bytes::Bytes;
 use http::{Method, Request, Response};

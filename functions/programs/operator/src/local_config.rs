@@ -301,10 +301,11 @@ fn fragments(
     paths.into_iter().filter_map(file).map(|file| Arc::new(parse(&file))).collect()
 }
 
-/// Reads the configuration files of a directory, by path relative to it: everything in `zuul.yaml`,
-/// `zuul.d`, `.zuul.yaml`, `.zuul.d` and the tenant's extra paths (`extra`), also files that are
-/// not configuration. If `path` is a single file, reads only that one, by its name. An error if the
-/// path does not exist or nothing was found.
+/// Reads the configuration files of a directory, by path relative to it: all files in `zuul.yaml`,
+/// `zuul.d`, `.zuul.yaml`, `.zuul.d` and the tenant's extra paths (`extra`), also those that are
+/// not configuration. Symbolic links and directories at `DEPTH_MAX` and deeper are left out
+/// silently. If `path` is a single file, reads only that one, by its name. An error if the path
+/// does not exist, nothing was found, a file cannot be read, or there are more than `FILES_MAX`.
 fn read(path: &Path, extra: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
     let mut found = BTreeMap::new();
     if path.is_file() {

@@ -409,8 +409,8 @@ pub async fn promote(arguments: PromoteArguments) -> anyhow::Result<ExitCode> {
 }
 
 /// Returns the first item of each change that has the number and, if `head` is given, a commit that
-/// starts with it. Empty if there is none. There may be
-/// several: projects that share a queue may each have a change of that number.
+/// starts with it. Empty if there is none. There may be several: projects that share a queue may
+/// each have a change of that number.
 fn slots_of_change<'s>(entries: &'s [Entry], number: u64, head: Option<&str>) -> Vec<&'s Slot> {
     let mut found: Vec<&Slot> = Vec::new();
     for slot in entries.iter().flat_map(|entry| &entry.members) {

@@ -235,8 +235,9 @@ impl<'l> JobBuilder<'l> {
     /// Applies a definition or entry, and returns why it, or a part of it, is not applied. If it
     /// sets a forbidden attribute, or its lists and variables exceed the budget, nothing is applied
     /// and nothing else is checked. With a wrong nodeset, the nodeset before stays; with a wrong
-    /// secret, its playbooks are not added; the rest is applied then. An undefined nodeset is no
-    /// error here: the job then has no nodeset, which the caller checks after the last definition.
+    /// secret, or if the playbooks exceed the budget, none of the definition's playbooks are added;
+    /// the rest is applied then. An undefined nodeset is no error here: the job then has no
+    /// nodeset, which the caller checks after the last definition.
     fn apply(&mut self, from: &JobStanza, origin: &Origin<'_>) -> Vec<Rejection> {
         let mut rejections = self.forbidden_attributes(from, origin);
         if !rejections.is_empty() {

@@ -51,10 +51,11 @@ pub(super) fn check(layout: &Layout, stanza_ids: impl IntoIterator<Item = Stanza
     check_stanzas(layout, stanza_ids, None)
 }
 
-/// Returns every name that jobs, nodesets, projects, templates, secrets and pipelines without
-/// errors reference and that is undefined, with the project that references it. Rejected stanzas
-/// count too, and so do kinds that the tenant does not load from the project. Names of projects,
-/// names in provider configuration and the built-in job `noop` are left out.
+/// Returns every undefined name that jobs, nodesets, projects, templates, secrets and pipelines
+/// reference, with the project that references it. Stanzas of any kind that were parsed with errors
+/// are left out. Those without errors that the layout rejected count, and so do those of kinds that
+/// the tenant does not load from the project. Names of projects, names in provider configuration
+/// and the built-in job `noop` are left out.
 pub(super) fn undefined(layout: &Layout) -> BTreeSet<(ObjectKind, String, ProjectName)> {
     let mut by_project: BTreeMap<ProjectName, BTreeSet<(ObjectKind, String)>> = BTreeMap::new();
     let mut names = BTreeSet::new();

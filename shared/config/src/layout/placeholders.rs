@@ -106,8 +106,8 @@ fn stanza(kind: ObjectKind, name: &str) -> Option<Json> {
     }
 }
 
-/// Parses placeholder stanzas as a file of a project, on the branch of `own_file`, any file of that
-/// project, or on `master` without one.
+/// Parses placeholder stanzas as a file of a project. Its branch is that of `own_file`, which may
+/// be any file of the project; without one it is `master`.
 fn fragment(
     project: &TenantProject,
     own_file: Option<&Arc<Fragment>>,

@@ -7,9 +7,11 @@ use crate::objects::Span;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Returns the errors of a graph of tasks, sorted: repeated ids, undefined names of tasks and
-/// stages, and one dependency cycle. `tasks` must be all tasks of the graph. With `roles`, which
-/// must be all roles of nodes, other roles are errors too; but a task that is no group may also
-/// name a group. With `None`, roles are not checked.
+/// stages, and one dependency cycle by `requires` and `required_for`. No such error does not mean
+/// that there is no cycle: the members of groups and stages are not followed, and a cycle through a
+/// built-in stage may hide others. `tasks` must be all tasks of the graph. With `roles`, which must
+/// be all roles of nodes, other roles are errors too; but a task that is no group may also name a
+/// group. With `None`, roles are not checked.
 pub fn check(tasks: &[DeploymentTask], roles: Option<&BTreeSet<String>>) -> Vec<Diagnostic> {
     let mut by_id: BTreeMap<&str, &DeploymentTask> = BTreeMap::new();
     let mut found = Vec::new();

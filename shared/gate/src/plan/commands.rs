@@ -334,8 +334,9 @@ impl Planner<'_> {
         self.ledger.explain(format!("{by} promoted changes of {}", self.head.key));
     }
 
-    /// Returns the position of the first entry with a landing that has ended but was not followed,
-    /// and that end: in a halted queue, the landing at which it stopped. `None` if there is none.
+    /// Returns the position of the first entry whose landing has ended, but whose end the queue has
+    /// not applied yet, and that end: in a halted queue, the landing at which it stopped. `None` if
+    /// there is none.
     fn halting_landing(&self) -> Option<(usize, LandingEnd)> {
         self.head.entries.iter().enumerate().find_map(|(position, entry)| {
             let slot = entry.members.iter().find(|slot| slot.status == SlotStatus::Landing)?;

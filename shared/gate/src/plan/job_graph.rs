@@ -228,8 +228,8 @@ fn dependency_positions<'a>(item: &'a Item, job: &'a Job) -> impl Iterator<Item 
 }
 
 impl Planner<'_> {
-    /// Resumes paused builds whose dependents are all over, in all items that share the build and
-    /// at any position of the queue. Must be called after jobs were ordered and skipped, since
+    /// Resumes paused builds, at any position of the queue, once their dependents are over in every
+    /// item that shares the build. Must be called after jobs were ordered and skipped, since
     /// skipped jobs count as over. Each build is resumed once, which the job and the item's reasons
     /// record. Builds that do not fit into the transaction wait for the next plan.
     pub(super) fn resume_paused(&mut self) {

@@ -1,5 +1,4 @@
 //! Builders for the filter tests: a change, events about it, and a pipeline with one trigger.
-#![allow(dead_code, reason = "each test file uses its part")]
 
 use sluice_config::Pattern;
 use sluice_config::pipeline::{GitHubTrigger, Manager, Pipeline, Trigger, TriggerKind};

@@ -403,8 +403,8 @@ async fn wait_for_webhooks(ports: &Ports, forge: &LocalForge) -> anyhow::Result<
     }
 }
 
-/// Returns a line for each inbox message, item, build and node request that has not ended. Waits up
-/// to 20 seconds until there are none.
+/// Returns a line for each inbox message, item, build and node request that has not ended, without
+/// unreadable ones, as [`audit::still_open`] does. Waits up to 20 seconds until there are none.
 async fn still_open(ports: &Ports) -> anyhow::Result<Vec<String>> {
     let started = Instant::now();
     loop {
