@@ -325,7 +325,7 @@ fn host_keys(instance: &Path) -> io::Result<()> {
         command.args(["-q", "-N", "", "-t", kind, "-f"]).arg(file);
         command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()
     };
-    // No RSA key: creating one takes longer than everything else when a machine boots.
+    // No RSA key: it is slow to create, and no client needs it.
     let kinds = ["ed25519", "ecdsa"];
     for child in kinds.map(make) {
         if !child?.wait()?.success() {

@@ -13,7 +13,7 @@ pub mod system;
 use anyhow::bail;
 use std::time::{Duration, Instant};
 
-/// The time between two polls of a condition. A poll may cost the system some hundred reads.
+/// The time between two polls of a condition. A poll reads many records.
 const POLL_INTERVAL: Duration = Duration::from_millis(400);
 /// How long [`until`] waits at most; far longer than any step takes.
 pub const PATIENCE: Duration = Duration::from_secs(180);

@@ -190,9 +190,8 @@ fn key_of(names: &[String], written: &Touched) -> Map<String, Value> {
     names.iter().filter_map(|name| Some((name.clone(), written.key.get(name)?.clone()))).collect()
 }
 
-/// Returns a copy in memory of the tables, their indexes and items. More than
-/// the first 100 tables that `database` lists, or 10,000 pages (1 MB each) of one table, are left
-/// out without an error.
+/// Returns a copy in memory of the tables, their indexes and items. More than the first 100 tables
+/// that `database` lists, or 10,000 pages (1 MB each) of one table, are left out without an error.
 fn copied(database: &Database) -> Result<Copy, Problem> {
     let engine = |error: dynoxide::DynoxideError| super::problem(&error);
     let tables = Database::memory().map_err(engine)?;

@@ -512,8 +512,8 @@ fn disturbances_max() -> usize {
     text.map_or(DISTURBANCES_MAX, |text| text.parse().expect("a number of disturbances"))
 }
 
-/// Returns `SLUICE_SIM_EVERY`: each how manieth schedule is played. The default is for everyday runs;
-/// `make sim` plays all.
+/// Returns `SLUICE_SIM_EVERY`, the `every` of [`explore`]: 1 plays all schedules, as `make sim` does.
+/// The default is for everyday runs.
 fn every() -> usize {
     let text = std::env::var("SLUICE_SIM_EVERY").ok();
     text.map_or(6, |text| text.parse().expect("a number of schedules"))
