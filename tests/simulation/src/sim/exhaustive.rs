@@ -512,7 +512,7 @@ fn disturbances_max() -> usize {
     text.map_or(DISTURBANCES_MAX, |text| text.parse().expect("a number of disturbances"))
 }
 
-/// Returns `SLUICE_SIM_EVERY`, the `every` of [`explore`]: 1 plays all schedules, as `make sim` does.
+/// Returns `SLUICE_SIM_EVERY`, the `every` of [`explore`]: with 1, as in `make sim`, it plays all.
 /// The default is for everyday runs.
 fn every() -> usize {
     let text = std::env::var("SLUICE_SIM_EVERY").ok();
