@@ -13,6 +13,7 @@ use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::Oid;
 use sluice_model::{BranchName, BuildId, ItemId, QueueKey, QueueName, TenantName};
+use smallvec::{SmallVec, smallvec};
 
 pub use stored::{HeadError, StoredHead};
 
@@ -194,13 +195,13 @@ pub struct Entry {
     /// The state that all members are tested on; `None` for the branch itself.
     pub ahead: Option<Predecessor>,
     /// The items in the order in which they are merged: one, or those of a bundle, at most
-    /// [`crate::plan::BUNDLE_MAX`].
-    pub members: Vec<Slot>,
+    /// [`crate::plan::BUNDLE_MAX`]. One is stored inline: a plan reads all entries many times.
+    pub members: SmallVec<[Slot; 1]>,
 }
 
 impl From<Slot> for Entry {
     fn from(slot: Slot) -> Self {
-        Self { ahead: None, members: vec![slot] }
+        Self { ahead: None, members: smallvec![slot] }
     }
 }
 

@@ -289,7 +289,7 @@ mod tests {
     fn head(statuses: &[SlotStatus], window: u32) -> Head {
         let key = QueueKey { tenant: "t".into(), pipeline: "gate".into(), queue: "q".into() };
         let slots = statuses.iter().zip(1..).map(|(status, number)| slot(number, *status));
-        let entries = slots.map(|slot| Entry { ahead: None, members: vec![slot] }).collect();
+        let entries = slots.map(|slot| Entry::from(slot)).collect();
         Head { entries, ..Head::new(key, Manager::Dependent, window, 3) }
     }
 
@@ -393,7 +393,7 @@ mod tests {
         let mut cycle = join_last(head(&[SlotStatus::Passed, SlotStatus::Testing], 0));
         cycle.manager = Manager::Independent;
         let third = slot(3, SlotStatus::Testing);
-        cycle.entries.push(Entry { ahead: None, members: vec![third] });
+        cycle.entries.push(Entry::from(third));
         let line_for = |others: &str| {
             format!(
                 "it and {others} depend on each other: they are tested and reported as one bundle, in the queue q"

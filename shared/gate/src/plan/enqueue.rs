@@ -13,6 +13,7 @@ use crate::report::Occasion;
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
+use smallvec::SmallVec;
 
 /// Records that enqueueing a change writes: its item, its enqueue report, and its events.
 pub(super) const ENQUEUE_RECORDS: usize = 4;
@@ -289,7 +290,7 @@ impl Planner<'_> {
     /// enqueue reports, their events, the supersessions of other pipelines and, for a bundle, the
     /// record of its host queue. The caller has checked that they may enter and reserved room.
     fn append(&mut self, message: &InboxMessage, members: &[&Candidate]) {
-        let mut slots = Vec::with_capacity(members.len());
+        let mut slots = SmallVec::with_capacity(members.len());
         for candidate in members {
             let change = &candidate.change;
             let slot = Slot::new(item_id(&self.head, change, message), change.clone());

@@ -22,6 +22,7 @@ use serde::{Deserialize, Serialize};
 use sluice_config::pipeline::Manager;
 use sluice_model::change::ChangeKey;
 use sluice_model::{BuildId, ItemId, QueueKey, QueueName};
+use smallvec::SmallVec;
 use std::collections::BTreeMap;
 
 /// The most bytes that a slot may grow to. After years in a queue, its generation and version have
@@ -230,7 +231,7 @@ impl StoredHead {
         let mut states: Vec<Predecessor> = Vec::with_capacity(self.entries.len());
         for text in &self.entries {
             let bad = || invalid(text);
-            let (mut ahead, mut members) = (None, Vec::new());
+            let (mut ahead, mut members) = (None, SmallVec::new());
             for (at, words) in read_entry(text)?.into_iter().enumerate() {
                 let torn =
                     || HeadError::StaleItem { item: words.id.clone(), version: words.version };

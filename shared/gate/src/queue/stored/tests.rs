@@ -5,6 +5,7 @@ use crate::inbox::Candidate;
 use proptest::prelude::*;
 use sluice_model::Timestamp;
 use sluice_model::change::ChangeRef;
+use smallvec::smallvec;
 
 fn change(number: u64) -> ChangeRef {
     let key = ChangeKey::change("github".into(), "github.com/org/app".into(), number);
@@ -17,7 +18,7 @@ fn slot(number: u64, id: ItemId, generation: u64, status: SlotStatus, version: u
 }
 
 fn alone(slot: Slot) -> Entry {
-    Entry { ahead: None, members: vec![slot] }
+    Entry { ahead: None, members: smallvec![slot] }
 }
 
 fn head(manager: Manager, entries: Vec<Entry>) -> Head {
@@ -128,7 +129,7 @@ fn an_item_written_since_the_head_was_read_is_detected() {
 #[test]
 fn a_head_returns_the_number_of_entries_ahead_of_each_item() {
     let next = |number| slot(number, id(number), 1, SlotStatus::Waiting, 1);
-    let bundle = Entry { ahead: None, members: vec![next(2), next(3), next(4)] };
+    let bundle = Entry { ahead: None, members: smallvec![next(2), next(3), next(4)] };
     let queue = head(Manager::Dependent, vec![alone(next(1)), bundle, alone(next(5))]);
     let places =
         [(1, 0), (2, 1), (3, 1), (4, 1), (5, 2)].map(|(number, place)| (id(number), place));
