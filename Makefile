@@ -3,7 +3,7 @@
 #
 #   CARGO_TARGET_DIR   where cargo builds (default: ./target)
 #   SEEDS              the simulator's seeds: make sim SEEDS=1..500 (default: a thousand new ones)
-#   TMPDIR             where `make bench` keeps its files (default: /dev/shm if it has a gigabyte free, else /tmp)
+#   TMPDIR             where `make test` and `make bench` keep their files (default: /dev/shm if it has a gigabyte free, else /tmp)
 #   ARGS               arguments for the program: make up ARGS="--listen 127.0.0.1:9100", make demo ARGS=--keep
 
 CARGO ?= cargo
@@ -38,24 +38,24 @@ up: build ## Runs the whole system on this machine until Ctrl-C.
 # they skipped.
 WAIVED := $(if $(SLUICE_SHARED)$(wildcard ../shared/seeds/.),,seeds) $(if $(SLUICE_TEST_DATA)$(wildcard ../shared/data/real-config/openstack/.),,openstack)
 
+# Files lie in memory where there is room: with ext4, creating and deleting directories takes a tenth of the time of the tests and
+# dominates what a build costs. Containers often have a /dev/shm of 64 MB, which is too small.
+FILES = $(if $(TMPDIR),$(TMPDIR),$(shell [ -w /dev/shm ] && [ "$$(df -Pk /dev/shm | awk 'NR == 2 { print $$4 }')" -gt 1000000 ] && echo /dev/shm || echo /tmp))
+
 # Some tests start the programs, so they are built first.
 test: build ## Runs every test.
 	@infra/test-tools.sh $(TOOLS)/go
-	@echo "==> testing"
-	@PATH="$(TOOLS)/go/bin:$$PATH" SLUICE_WAIVE="$${SLUICE_WAIVE-$(strip $(WAIVED))}" CARGO="$(CARGO)" tests/run $(ARGS)
+	@echo "==> testing, with files in $(FILES)"
+	@TMPDIR=$(FILES) PATH="$(TOOLS)/go/bin:$$PATH" SLUICE_WAIVE="$${SLUICE_WAIVE-$(strip $(WAIVED))}" CARGO="$(CARGO)" tests/run $(ARGS)
 
 test-wide: setup ## Runs what is too slow for every change: new seeds, every stop of the story, more random tests, fuzzing.
 	@$(MAKE) sim
 	@$(MAKE) fuzz
 
-# Files lie in memory where there is room: with ext4, deleting and creating directories would dominate what a build costs. Containers
-# often have a /dev/shm of 64 MB, which is too small.
-BENCH_TMPDIR = $(if $(TMPDIR),$(TMPDIR),$(shell [ -w /dev/shm ] && [ "$$(df -Pk /dev/shm | awk 'NR == 2 { print $$4 }')" -gt 1000000 ] && echo /dev/shm || echo /tmp))
-
 bench: setup ## Measures calls, latency and throughput against the budget.
-	@echo "==> measuring (an optimised build; the first one takes some minutes), with files in $(BENCH_TMPDIR)"
+	@echo "==> measuring (an optimised build; the first one takes some minutes), with files in $(FILES)"
 	@$(CARGO) build --locked --release --package sluice-bench
-	@TMPDIR=$(BENCH_TMPDIR) $(CARGO) run --quiet --locked --release --package sluice-bench -- $(ARGS)
+	@TMPDIR=$(FILES) $(CARGO) run --quiet --locked --release --package sluice-bench -- $(ARGS)
 	@echo "==> measuring through the emulator"
 	@$(CARGO) run --locked --release --package sluice-bench-emulated
 	@echo "==> measuring configuration"

@@ -10,8 +10,11 @@ use sluice_records::codec::decode;
 use sluice_records::{queue, tenant};
 use sluice_runtime::record::{Expect, Record, Write};
 
-/// More jobs of one change than a response can carry.
-const TOO_MANY: usize = 24_000;
+/// More jobs of one change, with a name of this many bytes each, than a response can carry.
+const TOO_MANY: usize = 4_500;
+
+/// The length of a job's name, in bytes.
+const NAME_BYTES: usize = 1_500;
 
 /// The maximum size of a response.
 const CARRIED_MAX: usize = 6 << 20;
@@ -20,7 +23,8 @@ const CARRIED_MAX: usize = 6 << 20;
 fn fill(story: &TestSystem, of: sluice_model::ItemId) {
     let key = queue_key("acme", "gate", "integrated");
     let read = |id: &sluice_model::ItemId| story.world.record(&queue::item_key(&key, id)).unwrap();
-    let job = decode::<Item>(&read(&item_id(&A))).unwrap().jobs.remove(0);
+    let mut job = decode::<Item>(&read(&item_id(&A))).unwrap().jobs.remove(0);
+    job.summary.name = "j".repeat(NAME_BYTES).into();
     let record = read(&of);
     let item = Item { jobs: vec![job; TOO_MANY], ..decode(&record).unwrap() };
     let record = Record { body: serde_json::to_string(&item).unwrap(), ..record };

@@ -128,7 +128,7 @@ impl Site {
     }
 
     fn has_record(&self, key: &Key) -> bool {
-        self.world.records().iter().any(|record| record.key == *key)
+        self.world.record(key).is_some()
     }
 
     fn ended(&self, result: BuildResult) -> RunEnd {

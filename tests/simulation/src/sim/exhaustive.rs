@@ -516,7 +516,7 @@ fn disturbances_max() -> usize {
 /// The default is for everyday runs.
 fn every() -> usize {
     let text = std::env::var("SLUICE_SIM_EVERY").ok();
-    text.map_or(6, |text| text.parse().expect("a number of schedules"))
+    text.map_or(12, |text| text.parse().expect("a number of schedules"))
 }
 
 /// Asserts that the schedules of a scene pass, and that there are at least `least` schedules.
