@@ -289,7 +289,7 @@ mod tests {
     fn head(statuses: &[SlotStatus], window: u32) -> Head {
         let key = QueueKey { tenant: "t".into(), pipeline: "gate".into(), queue: "q".into() };
         let slots = statuses.iter().zip(1..).map(|(status, number)| slot(number, *status));
-        let entries = slots.map(|slot| Entry::from(slot)).collect();
+        let entries = slots.map(Entry::from).collect();
         Head { entries, ..Head::new(key, Manager::Dependent, window, 3) }
     }
 

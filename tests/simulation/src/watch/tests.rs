@@ -104,7 +104,7 @@ fn entry(number: u64, generation: u64, ahead: Option<(u64, u64)>, status: SlotSt
     let id = |number: u64| ItemId(format!("item{number}"));
     let slot = Slot::new(id(number), change(number, "head"));
     let ahead = ahead.map(|(item, generation)| Predecessor { item: id(item), generation });
-    Entry { ahead, members: vec![Slot { generation, status, version: 1, ..slot }] }
+    Entry { ahead, members: vec![Slot { generation, status, version: 1, ..slot }].into() }
 }
 
 fn head(entries: Vec<Entry>) -> Head {
