@@ -191,6 +191,7 @@ pub const PURE_MAY_NAME: &[&str] = &[
     "flate2",
     "sha2",
     "hex",
+    "smallvec",
     "proptest",
     "insta",
 ];
