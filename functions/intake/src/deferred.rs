@@ -439,7 +439,7 @@ impl Intake {
     ) -> Result<(), ReconcileError> {
         let RoutedEvent { event, facts, is_new, .. } = routed_event;
         let mut cache = ChangeCache::knowing(facts, before.is_needed, before.moment(facts));
-        let Routed { needs, tenants: count, .. } =
+        let Routed { needs, tenants: count, requests, .. } =
             self.route(routed_event, &before, &mut cache, effects).await?;
         if is_new {
             let seen = before.tenants.get(..count).unwrap_or_default();
@@ -448,6 +448,7 @@ impl Intake {
                 authored_event,
                 facts,
                 before.verdicts.clone(),
+                &requests,
                 seen,
                 is_somewhere,
                 effects,

@@ -31,6 +31,7 @@
 mod attributes;
 mod bundle;
 mod change_context;
+mod change_tree;
 mod closed_changes;
 mod commit_statuses;
 mod deferred;

@@ -5,6 +5,7 @@
 use crate::Intake;
 use crate::bundle::{SentOffer, bundle_queue};
 use crate::change_context::EventOrder;
+use crate::change_tree;
 use crate::deferred::Readiness;
 use crate::dependencies::{ChangeCache, Dependencies, other_connection_reason};
 use crate::process_delivery::{DeliveryOutcome, Effects, final_or_retry};
@@ -163,8 +164,9 @@ impl Intake {
             return Ok(Some(format!("{change} is not enqueued: {why}")));
         }
         let queue = queue_key(live, pipeline, change);
-        let refused = needs.refusal(change, &live.layout, pipeline);
-        let target = TargetQueue { live, pipeline, queue: &queue, occupied_queues: &[] };
+        let target =
+            TargetQueue { live, pipeline, queue: &queue, occupied_queues: &[], reported: None };
+        let refused = change_tree::refusal(&needs, facts, &target);
         let candidates = self.candidates(facts, &needs, refused, &target, cache).await?;
         let candidates = with_detail(candidates, change, requester.detail());
         let message =

@@ -482,7 +482,7 @@ impl Intake {
         }
         seen.update_complete_at(facts);
         let mut cache = ChangeCache::knowing(facts, before.is_needed, seen.next_moment(facts));
-        let Routed { mut needs, tenants: count, is_all } = self
+        let Routed { mut needs, tenants: count, is_all, requests } = self
             .route(RoutedEvent { id, event, facts, is_new }, &before, &mut cache, effects)
             .await?;
         if is_new {
@@ -490,6 +490,7 @@ impl Intake {
                 AuthoredEvent { event, author: cache.speaker.unwrap_or_default() },
                 facts,
                 before.verdicts.clone(),
+                &requests,
                 before.tenants.get(..count).unwrap_or_default(),
                 false,
                 effects,

@@ -4,31 +4,30 @@
 use crate::Intake;
 use crate::bundle::{SentOffer, bundle_queue};
 use crate::change_context::{ChangeContext, ConcernedTenant, UnreadableTenants};
+use crate::change_tree::{self, missing_reason};
 use crate::closed_changes::{LifecycleEvent, lifecycle_event};
-use crate::dependencies::{
-    ChangeCache, Dependencies, candidate, is_of_tenant, other_connection_reason,
-};
+use crate::dependencies::{ChangeCache, Dependencies, candidate, other_connection_reason};
 use crate::operator_enqueue::{Offer, Requester};
 use crate::process_delivery::{Effects, RemainingTenants};
 use crate::seen_events::SeenEvents;
 use sluice_config::fragment::config_paths;
 use sluice_config::pipeline::{Manager, Pipeline};
+use sluice_gate::explain::ReportedRefusal;
 use sluice_gate::filter::{EventAuthor, ReportDetail};
 use sluice_gate::queue::queue_of;
 use sluice_gate::{Candidate, InboxMessage, InboxMessageKind, MERGED_ELSEWHERE, filter};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus};
 use sluice_model::event::{DeferredPredecessor, ForgeEvent, PendingConfig};
 use sluice_model::wakeup::Wakeup;
-use sluice_model::{BranchName, DeliveryId, InboxMessageId, QueueKey, TenantName};
+use sluice_model::{
+    BranchName, DeliveryId, InboxMessageId, PipelineName, QueueKey, TenantName, Timestamp,
+};
 use sluice_records::change::{self, NEEDED_BY};
 use sluice_records::codec::decode_or_log;
 use sluice_records::layout::LiveLayout;
 use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::record::{Key, Query};
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
-
-/// The most dependents that are enqueued behind the change they depend on.
-const FOLLOWERS_MAX: usize = 10;
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The most dependents of a change that are read.
 const NEEDED_BY_MAX: usize = 1_000;
@@ -46,9 +45,27 @@ pub(crate) struct RoutedEvent<'a> {
     pub(crate) is_new: bool,
 }
 
+/// What followed for a pipeline from an event that matched one of its triggers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum RequestOutcome {
+    /// The change was offered to the queue.
+    Sent,
+    /// The change's dependencies keep it out, for this reason; the queue reports it, unless it was
+    /// reported for this revision before.
+    Refused(String),
+    /// The change does not enter before what it depends on, which is not ready for this reason, or
+    /// has too many dependencies. That is not reported.
+    Waits(String),
+}
+
+/// The outcomes by tenant and pipeline. A pipeline without one was sent no request.
+pub(crate) type RequestOutcomes = BTreeMap<(TenantName, PipelineName), RequestOutcome>;
+
 /// The result of routing an event to tenants.
 #[derive(Default)]
 pub(crate) struct Routed {
+    /// What followed for the pipelines that the event triggered.
+    pub(crate) requests: RequestOutcomes,
     /// The direct dependencies of the change, over all tenants that were processed.
     pub(crate) needs: BTreeSet<ChangeKey>,
     /// How many readable tenants were processed, in the order of names.
@@ -80,6 +97,16 @@ pub(crate) struct LivePipeline<'a> {
     pub(crate) pipeline: &'a Pipeline,
 }
 
+/// What a queue gets of an event.
+#[derive(Default)]
+struct QueueRouting {
+    /// The message, with its description for the log.
+    message: Option<(InboxMessage, String)>,
+    /// What followed from the event's triggers; `None` if none matches or the pipeline's
+    /// requirements keep the change out.
+    request: Option<RequestOutcome>,
+}
+
 /// A queue that a change may enter or may be in.
 pub(crate) struct TargetQueue<'a> {
     /// The tenant with its live layout.
@@ -90,6 +117,8 @@ pub(crate) struct TargetQueue<'a> {
     pub(crate) queue: &'a QueueKey,
     /// The tenant's queues that are not empty and that may hold the change.
     pub(crate) occupied_queues: &'a [QueueKey],
+    /// The refusal of the change that was last reported for the pipeline.
+    pub(crate) reported: Option<&'a ReportedRefusal>,
 }
 
 impl Intake {
@@ -150,10 +179,16 @@ impl Intake {
                     continue;
                 }
                 let queue = queue_key(live, pipeline, &facts.change);
-                let target = TargetQueue { live, pipeline, queue: &queue, occupied_queues };
-                let message = self
+                let reported = before.verdicts.reported(&live.tenant.name, &pipeline.name);
+                let target =
+                    TargetQueue { live, pipeline, queue: &queue, occupied_queues, reported };
+                let QueueRouting { message, request } = self
                     .message_for_queue(routed_event, was_known_ended, &needs, &target, cache)
                     .await?;
+                if let Some(request) = request {
+                    let pipeline = (live.tenant.name.clone(), pipeline.name.clone());
+                    routed.requests.insert(pipeline, request);
+                }
                 if let Some((message, effect)) = message {
                     effects.send_to_queue(&bundle_queue(&message, pipeline, &queue), &message)?;
                     effects.log(effect);
@@ -199,9 +234,9 @@ impl Intake {
         Ok(routed)
     }
 
-    /// Returns the message for a queue and its description. A new event that triggers the pipeline,
+    /// Returns what a queue gets. A new event that triggers the pipeline,
     /// for a change that may enter, gives a message that enqueues it. Otherwise a queue that is not
-    /// empty gets the change's new state, with the reason if it has to leave. `None` if neither
+    /// empty gets the change's new state, with the reason if it has to leave. No message if neither
     /// applies. `was_known_ended` is set for a change that had ended before this event: if it is in
     /// a queue that merges nothing, it was enqueued so on purpose and stays.
     async fn message_for_queue(
@@ -211,12 +246,13 @@ impl Intake {
         needs: &Dependencies,
         target: &TargetQueue<'_>,
         cache: &mut ChangeCache,
-    ) -> Result<Option<(InboxMessage, String)>, ReconcileError> {
+    ) -> Result<QueueRouting, ReconcileError> {
         let RoutedEvent { id, event, facts, is_new } = routed_event;
+        let mut request = None;
         let TargetQueue { live, pipeline, queue, occupied_queues } = *target;
         let now = self.ports.clock.now();
         let message = |kind| self.inbox_message(id, live, queue, &facts.change, kind);
-        let refused = needs.refusal(&facts.change, &live.layout, pipeline);
+        let refused = change_tree::refusal(needs, facts, target);
         let open = facts.status == ChangeStatus::Open;
         // Only a change that will be merged has to be open; other pipelines have their own
         // requirements.
@@ -244,12 +280,25 @@ impl Intake {
             if let Some(why) = &refusal {
                 if !occupied_queues.contains(queue) {
                     tracing::info!(change = %facts.change, pipeline = %pipeline.name, why, "not enqueued");
-                    return Ok(None);
+                    return Ok(QueueRouting::default());
                 }
             } else if needs.is_ignored && !ignores_dependencies(pipeline) {
                 // As in Zuul, there is no report: the limit protects the service from floods.
                 tracing::info!(change = %facts.change, pipeline = %pipeline.name, "not enqueued: it has too many dependencies");
+                request = Some(RequestOutcome::Waits(
+                    "it has more dependencies than the tenant allows (`max-dependencies`)"
+                        .to_owned(),
+                ));
             } else {
+                let refused = refused.filter(|_| !ignores_dependencies(pipeline));
+                let request = Some(request_outcome(refused.clone(), needs, target, now));
+                if let Some(why) = &refused
+                    && !occupied_queues.contains(queue)
+                    && target.reported == Some(&ReportedRefusal::of(&facts.change, why))
+                {
+                    tracing::info!(change = %facts.change, pipeline = %pipeline.name, why, "refused as before");
+                    return Ok(QueueRouting { message: None, request });
+                }
                 let candidates = self.candidates(facts, needs, refused, target, cache).await?;
                 let candidates = with_detail(candidates, &facts.change, detail);
                 let effect = format!(
@@ -257,11 +306,12 @@ impl Intake {
                     facts.change,
                     queue_description(live, pipeline, &facts.change)
                 );
-                return Ok(Some((message(InboxMessageKind::Enqueue { candidates }), effect)));
+                let message = Some((message(InboxMessageKind::Enqueue { candidates }), effect));
+                return Ok(QueueRouting { message, request });
             }
         }
         if !occupied_queues.contains(queue) {
-            return Ok(None);
+            return Ok(QueueRouting { message: None, request });
         }
         let gone = match (facts.status, pipeline.manager) {
             (ChangeStatus::Closed, manager)
@@ -290,7 +340,7 @@ impl Intake {
             needs,
             as_of: cache.as_of(),
         };
-        Ok(Some((message(kind), effect)))
+        Ok(QueueRouting { message: Some((message(kind), effect)), request })
     }
 
     /// Returns whether Sluice itself or another account caused an event. The first answer is kept
@@ -347,10 +397,9 @@ impl Intake {
 
     /// Returns the candidates that an event enqueues, in the order of the queue. `refused` is why
     /// the pipeline may not test the change, from `needs`; a pipeline that ignores dependencies
-    /// uses neither. In a dependent pipeline the candidates are also the change's dependencies
-    /// ahead of it and at most [`FOLLOWERS_MAX`] dependents behind it, with the members of their
-    /// bundles, as far as they may enter the same queue (D01, D02). In another pipeline it is the
-    /// change alone, or all members of its bundle if they are tested as one.
+    /// uses neither. In a dependent pipeline they are all changes of [`Intake::candidates_of_tree`].
+    /// In another pipeline it is the change alone, or all members of its bundle if they are tested
+    /// as one.
     pub(crate) async fn candidates(
         &self,
         facts: &ChangeFacts,
@@ -359,86 +408,18 @@ impl Intake {
         target: &TargetQueue<'_>,
         cache: &mut ChangeCache,
     ) -> Result<Vec<Candidate>, ReconcileError> {
-        let TargetQueue { live, pipeline, queue, .. } = *target;
+        let TargetQueue { live, pipeline, .. } = *target;
         let none = Dependencies::default();
-        let own = if ignores_dependencies(pipeline) {
-            candidate(facts, &none, None, pipeline)
-        } else {
-            candidate(facts, needs, refused, pipeline)
-        };
+        let (needs, refused) =
+            if ignores_dependencies(pipeline) { (&none, None) } else { (needs, refused) };
+        let own = candidate(facts, needs, refused, pipeline);
         let own = Candidate { as_of: cache.as_of(), ..own };
-        if pipeline.manager != Manager::Dependent {
-            let is_ignored = ignores_dependencies(pipeline);
-            let needs = if is_ignored { &none } else { needs };
-            let live_pipeline = LivePipeline { live, pipeline };
-            let together = self.bundle_candidates(&own, needs, live_pipeline, cache).await?;
-            return Ok(together.unwrap_or_else(|| vec![own]));
+        if pipeline.manager == Manager::Dependent {
+            return self.candidates_of_tree(own, needs, target, cache).await;
         }
-        let now = self.ports.clock.now();
-        let may_enter = |facts: &ChangeFacts| {
-            is_of_tenant(&live.layout, &facts.change.key)
-                && queue_key(live, pipeline, &facts.change) == *queue
-                && facts.status == ChangeStatus::Open
-                && facts.submittable != Some(false)
-                && filter::refusal(pipeline, facts, now).is_none()
-        };
-        let mut candidates = Vec::new();
-        for need in needs.open.iter().filter(|need| may_enter(need)) {
-            candidates.extend(self.offered_candidate(need, live, pipeline, cache).await?);
-        }
-        // A dependent of one bundle member comes in behind the whole bundle.
-        let mut ahead =
-            if own.bundle.is_empty() { vec![facts.change.key.clone()] } else { own.bundle.clone() };
-        candidates.push(own);
-        if !cache.is_needed() {
-            return Ok(candidates);
-        }
-        let mut followers = 0;
-        let mut dependents = VecDeque::new();
-        for key in &ahead {
-            // The stored facts of a change may be shortened; then only its forge knows whether it
-            // may enter.
-            let may = |dependent: &ChangeFacts| {
-                dependent.truncated.can_be_completed() || may_enter(dependent)
-            };
-            let follows =
-                |dependent: &ChangeFacts| may(dependent) && self.depends_on(dependent, key);
-            dependents.extend(self.dependents(key, &follows).await?);
-        }
-        while let Some(dependent) = dependents.pop_front() {
-            if cache.is_full() || followers == FOLLOWERS_MAX {
-                break; // Their own events enqueue them.
-            }
-            let Some(dependent) = self.read(&dependent, cache).await? else { continue };
-            let is_offered = |facts: &ChangeFacts, candidates: &[Candidate]| {
-                candidates.iter().any(|offered| offered.change.key == facts.change.key)
-            };
-            let follows =
-                may_enter(&dependent) && ahead.iter().any(|key| self.depends_on(&dependent, key));
-            if !follows || is_offered(&dependent, &candidates) {
-                continue;
-            }
-            followers += 1;
-            let Some(follower) = self.offered_candidate(&dependent, live, pipeline, cache).await?
-            else {
-                continue;
-            };
-            // It comes in with all members of its dependency cycle, or not at all.
-            for member in follower.bundle.iter().filter(|member| **member != follower.change.key) {
-                let Some(member) = self.read(member, cache).await? else { continue };
-                if may_enter(&member) && !is_offered(&member, &candidates) {
-                    candidates
-                        .extend(self.offered_candidate(&member, live, pipeline, cache).await?);
-                }
-            }
-            candidates.push(follower);
-            // Its own dependents come in behind it (G09).
-            let key = dependent.change.key;
-            let follows = |facts: &ChangeFacts| may_enter(facts) && self.depends_on(facts, &key);
-            dependents.extend(self.dependents(&key, &follows).await?);
-            ahead.push(key);
-        }
-        Ok(candidates)
+        let live_pipeline = LivePipeline { live, pipeline };
+        let together = self.bundle_candidates(&own, needs, live_pipeline, cache).await?;
+        Ok(together.unwrap_or_else(|| vec![own]))
     }
 
     /// Returns a candidate for another change than the event's, with its dependencies resolved;
@@ -505,6 +486,24 @@ pub(crate) fn with_detail(
             detail == ReportDetail::Debug && (*key == change.key || cycle.contains(key));
     }
     candidates
+}
+
+/// Returns what follows from a trigger for a change whose dependencies are `needs`. `refused` is why
+/// they keep it out for good, if they do.
+fn request_outcome(
+    refused: Option<String>,
+    needs: &Dependencies,
+    target: &TargetQueue<'_>,
+    now: Timestamp,
+) -> RequestOutcome {
+    if let Some(why) = refused {
+        return RequestOutcome::Refused(why);
+    }
+    if target.pipeline.manager != Manager::Dependent {
+        return RequestOutcome::Sent;
+    }
+    let missing = needs.open.iter().find_map(|need| missing_reason(need, target, now));
+    missing.map_or(RequestOutcome::Sent, RequestOutcome::Waits)
 }
 
 /// Returns whether a pipeline tests changes without their dependencies; only an independent one

@@ -5,12 +5,11 @@ use crate::Intake;
 use crate::change_context::ConcernedTenant;
 use crate::dependencies::other_connection_reason;
 use crate::process_delivery::Effects;
-use crate::route::{may_configure, queue_key};
-use sluice_gate::explain::{self, EnqueueRequest, RoutingRecord};
+use crate::route::{RequestOutcome, RequestOutcomes, may_configure};
+use sluice_gate::explain::{self, EnqueueRequest, ReportedRefusal, RoutingRecord};
 use sluice_gate::filter::{self, EventAuthor};
 use sluice_model::change::ChangeFacts;
 use sluice_model::event::ForgeEvent;
-use sluice_model::wakeup::Wakeup;
 use sluice_records::change;
 use sluice_runtime::batch::ReconcileError;
 
@@ -24,14 +23,15 @@ pub(crate) struct AuthoredEvent<'a> {
 
 impl Intake {
     /// Adds to `verdicts`, for each pipeline of these tenants, whether a new event enqueued the
-    /// change, and if not, why; writes them to `effects`. The messages of the event must be in
-    /// `effects` already. Tenants that have to wait are skipped: the deferred event records theirs.
+    /// change, and if not, why; writes them to `effects`. `requests` is what followed from its
+    /// triggers. Tenants that have to wait are skipped: the deferred event records theirs.
     /// `is_somewhere` is true when another tenant has a pipeline for the change. Reads no forge.
     pub(crate) fn record_trigger_outcomes(
         &self,
         AuthoredEvent { event, author: by }: AuthoredEvent<'_>,
         facts: &ChangeFacts,
         mut verdicts: RoutingRecord,
+        requests: &RequestOutcomes,
         tenants: &[ConcernedTenant],
         is_somewhere: bool,
         effects: &mut Effects,
@@ -60,17 +60,26 @@ impl Intake {
                     continue;
                 }
                 nowhere = None;
-                let queue = queue_key(live, pipeline, &facts.change);
-                let was_sent = effects.wakeups.contains(&Wakeup::Queue { queue });
-                let held_back = filter::start_denial(&live.tenant.name, pipeline, event, by);
+                let (tenant, name) = (&live.tenant.name, &pipeline.name);
+                let request = requests.get(&(tenant.clone(), name.clone()));
+                if let Some(RequestOutcome::Refused(why)) = request {
+                    let refusal = ReportedRefusal::of(&facts.change, why);
+                    verdicts.record_report(tenant, name, refusal);
+                }
+                let held_back = filter::start_denial(tenant, pipeline, event, by);
                 let request = match (held_back, &other_connection_reason) {
                     (Some(why), _) => EnqueueRequest::Withheld(why),
                     (None, Some(why)) => EnqueueRequest::Forbidden(why),
-                    (None, None) if was_sent => EnqueueRequest::Sent,
-                    (None, None) => EnqueueRequest::NotSent,
+                    (None, None) => match request {
+                        None => EnqueueRequest::NotSent,
+                        Some(RequestOutcome::Sent) => EnqueueRequest::Sent,
+                        Some(RequestOutcome::Refused(why) | RequestOutcome::Waits(why)) => {
+                            EnqueueRequest::Refused(why)
+                        }
+                    },
                 };
                 let outcome = explain::routing_outcome(pipeline, event, facts, request, now);
-                verdicts.record(&live.tenant.name, &pipeline.name, &outcome, &words, now);
+                verdicts.record(tenant, name, &outcome, &words, now);
             }
         }
         verdicts.unrouted = nowhere.filter(|_| !is_somewhere);

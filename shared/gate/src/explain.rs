@@ -9,7 +9,7 @@ use crate::filter::{self, is_action, is_triggered, refusal};
 use serde::{Deserialize, Serialize};
 use sluice_config::pattern::Pattern;
 use sluice_config::pipeline::{GitHubTrigger, Manager, Pipeline, Trigger, TriggerKind};
-use sluice_model::change::{ChangeFacts, ChangeStatus, RepositoryPermission};
+use sluice_model::change::{ChangeFacts, ChangeRef, ChangeStatus, RepositoryPermission};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::{PipelineName, TenantName, Timestamp};
 
@@ -45,6 +45,25 @@ pub struct PipelineRouting {
     /// The latest event that matched a trigger and was sent or refused, with the result.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub triggered: Option<RoutingEntry>,
+    /// The latest refusal that the pipeline's queue was asked to report.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reported: Option<ReportedRefusal>,
+}
+
+/// A refusal of a change that was reported on it. It is reported once for each revision.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ReportedRefusal {
+    /// The patch set that was refused.
+    pub patchset: String,
+    /// The reason.
+    pub why: String,
+}
+
+impl ReportedRefusal {
+    /// Creates the record of the refusal of a change's revision; a long reason is cut.
+    pub fn of(change: &ChangeRef, why: &str) -> Self {
+        Self { patchset: change.patchset.clone(), why: crate::item::cut(why, WHY_BYTES_MAX) }
+    }
 }
 
 /// An event with the result of routing it.
@@ -71,22 +90,7 @@ impl RoutingRecord {
         event: &str,
         at: Timestamp,
     ) {
-        let is_it =
-            |known: &PipelineRouting| known.tenant == *tenant && known.pipeline == *pipeline;
-        let place = match self.pipelines.iter().position(is_it) {
-            Some(place) => place,
-            None if self.pipelines.len() < PIPELINES_MAX => {
-                let (tenant, pipeline) = (tenant.clone(), pipeline.clone());
-                self.pipelines.push(PipelineRouting {
-                    tenant,
-                    pipeline,
-                    ignored: None,
-                    triggered: None,
-                });
-                self.pipelines.len() - 1
-            }
-            None => return,
-        };
+        let Some(routing) = self.routing_mut(tenant, pipeline) else { return };
         let seen = |why: &str| {
             Some(RoutingEntry {
                 event: event.to_owned(),
@@ -95,12 +99,61 @@ impl RoutingRecord {
             })
         };
         match outcome {
-            RoutingOutcome::Ignored(why) => self.pipelines[place].ignored = seen(why),
+            RoutingOutcome::Ignored(why) => routing.ignored = seen(why),
             RoutingOutcome::Refused(why) => {
-                self.pipelines[place].triggered = seen(&format!("not enqueued: {why}"))
+                routing.triggered = seen(&format!("not enqueued: {why}"))
             }
-            RoutingOutcome::Offered => self.pipelines[place].triggered = seen("sent to its queue"),
+            RoutingOutcome::Offered => routing.triggered = seen("sent to its queue"),
         }
+    }
+
+    /// Stores that a refusal is reported, in place of an earlier one of the pipeline. Does nothing
+    /// for a further pipeline once [`PIPELINES_MAX`] pipelines are stored: it is then reported for
+    /// each event.
+    pub fn record_report(
+        &mut self,
+        tenant: &TenantName,
+        pipeline: &PipelineName,
+        refusal: ReportedRefusal,
+    ) {
+        if let Some(routing) = self.routing_mut(tenant, pipeline) {
+            routing.reported = Some(refusal);
+        }
+    }
+
+    /// Returns the latest refusal that was reported for a pipeline.
+    pub fn reported(
+        &self,
+        tenant: &TenantName,
+        pipeline: &PipelineName,
+    ) -> Option<&ReportedRefusal> {
+        let is_it =
+            |known: &&PipelineRouting| known.tenant == *tenant && known.pipeline == *pipeline;
+        self.pipelines.iter().find(is_it)?.reported.as_ref()
+    }
+
+    /// Returns the results of a pipeline, which are empty at first; `None` for a further pipeline
+    /// once [`PIPELINES_MAX`] pipelines are stored.
+    fn routing_mut(
+        &mut self,
+        tenant: &TenantName,
+        pipeline: &PipelineName,
+    ) -> Option<&mut PipelineRouting> {
+        let is_it =
+            |known: &PipelineRouting| known.tenant == *tenant && known.pipeline == *pipeline;
+        if !self.pipelines.iter().any(is_it) {
+            if self.pipelines.len() >= PIPELINES_MAX {
+                return None;
+            }
+            self.pipelines.push(PipelineRouting {
+                tenant: tenant.clone(),
+                pipeline: pipeline.clone(),
+                ignored: None,
+                triggered: None,
+                reported: None,
+            });
+        }
+        self.pipelines.iter_mut().find(|known| is_it(known))
     }
 }
 
@@ -121,10 +174,11 @@ pub enum RoutingOutcome {
 /// Returns the result of routing an event about a change to a pipeline. `request` says whether an
 /// enqueue request was sent to the queue, and otherwise why not. An event that matches no trigger,
 /// whatever its sender may do, is ignored; `request` is not used then. Otherwise
-/// [`EnqueueRequest::Withheld`] makes the event ignored and [`EnqueueRequest::Forbidden`] refused.
+/// [`EnqueueRequest::Withheld`] makes the event ignored and [`EnqueueRequest::Forbidden`] refused,
+/// as does [`EnqueueRequest::Refused`] if nothing else does.
 /// A change that is not open for a dependent pipeline, or that [`eligibility_refusal`] refuses, is
-/// refused even if a request was sent. Without a request, an event whose sender lacks a required
-/// permission is ignored; any other is refused for too many dependencies.
+/// refused even if a request was sent. Without a request and another reason, the event is ignored,
+/// since its sender lacks a permission that the triggers require.
 pub fn routing_outcome(
     pipeline: &Pipeline,
     event: &ForgeEvent,
@@ -132,13 +186,15 @@ pub fn routing_outcome(
     request: EnqueueRequest<'_>,
     now: Timestamp,
 ) -> RoutingOutcome {
-    let takes_from = |may| is_triggered(pipeline, event, Some(facts), may);
-    if !takes_from(Some(RepositoryPermission::Admin)) {
+    if !is_triggered(pipeline, event, Some(facts), Some(RepositoryPermission::Admin)) {
         return RoutingOutcome::Ignored(trigger_mismatches(pipeline, event, facts));
     }
-    let was_sent = match request {
-        EnqueueRequest::Sent => true,
-        EnqueueRequest::NotSent => false,
+    let outcome = match request {
+        EnqueueRequest::Sent => RoutingOutcome::Offered,
+        EnqueueRequest::NotSent => RoutingOutcome::Ignored(
+            "its sender lacks the permission that the triggers require (`permission`)".to_owned(),
+        ),
+        EnqueueRequest::Refused(why) => RoutingOutcome::Refused(why.to_owned()),
         EnqueueRequest::Withheld(why) => return RoutingOutcome::Ignored(why.to_owned()),
         EnqueueRequest::Forbidden(why) => return RoutingOutcome::Refused(why.to_owned()),
     };
@@ -148,17 +204,7 @@ pub fn routing_outcome(
     if let Some(why) = eligibility_refusal(pipeline, facts, now) {
         return RoutingOutcome::Refused(why);
     }
-    if was_sent {
-        RoutingOutcome::Offered
-    } else if !takes_from(None) {
-        RoutingOutcome::Ignored(
-            "its sender lacks the permission that the triggers require (`permission`)".to_owned(),
-        )
-    } else {
-        RoutingOutcome::Refused(
-            "it has more dependencies than the tenant allows (`max-dependencies`)".to_owned(),
-        )
-    }
+    outcome
 }
 
 /// Returns why a pipeline does not accept a change in its current state, or `None` where it accepts
@@ -179,9 +225,12 @@ pub fn eligibility_refusal(
 pub enum EnqueueRequest<'a> {
     /// The request was sent to the queue.
     Sent,
-    /// No request was sent, for a reason that [`routing_outcome`] finds: a trigger, a requirement,
-    /// the sender's permission or the limit on dependencies.
+    /// No request was sent, for a reason that [`routing_outcome`] finds: a trigger, a requirement
+    /// or the sender's permission.
     NotSent,
+    /// The queue does not take the change, for this reason, which lies in its dependencies. Whether
+    /// a request was sent, for the queue to report the reason, does not count.
+    Refused(&'a str),
     /// No request was sent because the event never starts this pipeline, for this reason
     /// ([`filter::start_denial`]).
     Withheld(&'a str),
@@ -380,7 +429,7 @@ fn describe_facts(facts: &ChangeFacts) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use sluice_model::change::{ChangeKey, ChangeRef};
+    use sluice_model::change::ChangeKey;
 
     fn facts() -> ChangeFacts {
         let key = ChangeKey::change("github".into(), "forge.test/org/one".into(), 1);

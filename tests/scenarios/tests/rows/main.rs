@@ -37,6 +37,7 @@ mod standard_jobs;
 mod system_events;
 mod tenants;
 mod timers;
+mod trees;
 mod unreadable_records;
 mod webhooks;
 mod zuul_trigger;

@@ -1,0 +1,119 @@
+//! Trees of changes that need each other: what one event brings in, and what keeps a change out.
+
+use super::bundles::{propose_cycle, site_with_cycles};
+use super::{MAIN, approve, comments, gate_builds, merged, site};
+use sluice_gate::explain::RoutingRecord;
+use sluice_model::change::ChangeKey;
+use sluice_records::change;
+use sluice_records::codec::decode;
+use sluice_scenarios::Site;
+
+fn depends_on(change: &ChangeKey) -> String {
+    format!("Depends-On: https://forge.test/{}/pull/{}", change.project.name(), change.number().unwrap())
+}
+
+/// Approves changes without an event.
+fn approve_silently(site: &Site, changes: &[&ChangeKey]) {
+    for change in changes {
+        site.forge.approve(change);
+    }
+    while site.forge.next_webhook().is_some() {}
+}
+
+/// Returns what the latest event that triggered a pipeline led to.
+fn outcome(site: &Site, change: &ChangeKey, pipeline: &str) -> String {
+    let record = site.world.record(&change::verdicts_key(change)).unwrap();
+    let routing: RoutingRecord = decode(&record).unwrap();
+    let pipelines = &routing.pipelines;
+    let of = pipelines.iter().find(|routing| routing.pipeline.as_str() == pipeline).unwrap();
+    of.triggered.as_ref().map(|entry| entry.why.clone()).unwrap_or_default()
+}
+
+/// D01, D02, G09: one event for any change of a tree brings in all of it: what the change needs, and
+/// what needs that, depth first. The order is the same whichever change the event is about.
+#[test]
+fn a_whole_tree_enters_in_the_same_order_whichever_change_the_event_names() {
+    for named in 0..5 {
+        let mut site = site();
+        let root = site.forge.propose("org/one", 1, "root", "", &[("r", "x")]);
+        let left = site.forge.propose("org/two", 2, "left", &depends_on(&root), &[("l", "x")]);
+        let right = site.forge.propose("org/one", 3, "right", &depends_on(&root), &[("m", "x")]);
+        let leaf = site.forge.propose("org/one", 4, "leaf", &depends_on(&left), &[("n", "x")]);
+        let body = format!("{}\n{}", depends_on(&left), depends_on(&right));
+        let both = site.forge.propose("org/two", 5, "both", &body, &[("o", "x")]);
+        let all = [root, left, right, leaf, both];
+        site.run();
+        let others: Vec<&ChangeKey> =
+            all.iter().enumerate().filter(|(at, _)| *at != named).map(|(_, key)| key).collect();
+        approve_silently(&site, &others);
+        approve(&mut site, &[&all[named]]);
+        assert_eq!(merged(&site), [1, 2, 4, 3, 5], "the event is about {}", all[named]);
+        assert_eq!(
+            gate_builds(&site, "unit"),
+            ["1", "1 2", "1 2 4", "1 2 4 3", "1 2 4 3 5"],
+            "the event is about {}",
+            all[named]
+        );
+    }
+}
+
+/// D02: what a change behind needs comes in too, though the event's own change does not need it.
+#[test]
+fn a_second_root_comes_in_ahead_of_the_change_that_needs_both() {
+    let mut site = site();
+    let one = site.forge.propose("org/one", 1, "one", "", &[("a", "x")]);
+    let two = site.forge.propose("org/two", 2, "two", "", &[("b", "x")]);
+    let body = format!("{}\n{}", depends_on(&one), depends_on(&two));
+    let both = site.forge.propose("org/one", 3, "both", &body, &[("c", "x")]);
+    site.run();
+    approve_silently(&site, &[&two, &both]);
+    approve(&mut site, &[&one]);
+    assert_eq!(merged(&site), [1, 2, 3]);
+}
+
+/// D02: a dependency in another queue never comes in ahead. That is reported once for each patch set
+/// and explained; once the dependency is merged, the change enters.
+#[test]
+fn a_dependency_in_another_queue_is_reported_once_for_each_patch_set() {
+    let mut site = site();
+    let other = site.forge.propose("org/noop", 2, "other", "", &[("b", "x")]);
+    let change = site.forge.propose("org/one", 1, "change", &depends_on(&other), &[("a", "x")]);
+    approve(&mut site, &[&change]);
+    approve(&mut site, &[&change]);
+    let reports = |site: &Site| comments(site, &change).matches("does not share a queue").count();
+    assert_eq!((merged(&site), reports(&site)), (vec![], 1), "{}", comments(&site, &change));
+    let why = outcome(&site, &change, "gate");
+    assert!(why.contains("org/noop") && why.contains("does not share a queue"), "{why}");
+    site.forge.revise(&change, "a", "y");
+    approve(&mut site, &[&change]);
+    assert_eq!((merged(&site), reports(&site)), (vec![], 2));
+    approve(&mut site, &[&other]);
+    approve(&mut site, &[&change]);
+    assert_eq!((merged(&site), reports(&site)), (vec![2, 1], 2));
+}
+
+/// D01: a dependency that is not approved yet is waited for. Nothing is reported; it is explained.
+#[test]
+fn a_dependency_that_is_not_approved_is_explained_and_not_reported() {
+    let mut site = site();
+    let need = site.forge.propose("org/two", 2, "need", "", &[("b", "x")]);
+    let change = site.forge.propose("org/one", 1, "change", &depends_on(&need), &[("a", "x")]);
+    approve(&mut site, &[&change]);
+    assert!(!comments(&site, &change).contains("depends on"), "{}", comments(&site, &change));
+    let why = outcome(&site, &change, "gate");
+    assert!(why.contains("org/two#2, which may not enter yet: "), "{why}");
+    approve(&mut site, &[&need]);
+    assert_eq!(merged(&site), [2, 1]);
+}
+
+/// Z6.5: a bundle member that is tested with another is explained as sent, not as having too many
+/// dependencies.
+#[test]
+fn a_member_that_is_tested_with_another_is_explained_as_sent() {
+    let mut site = site_with_cycles(MAIN);
+    let (one, two) = propose_cycle(&site, &[("a", "x")], &[("b", "x")]);
+    site.run();
+    for member in [&one, &two] {
+        assert_eq!(outcome(&site, member, "check"), "sent to its queue", "{member}");
+    }
+}
