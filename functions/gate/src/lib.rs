@@ -22,7 +22,7 @@ use sluice_config::layout::{Layout, ProviderConfig};
 use sluice_config::pipeline::Manager;
 use sluice_gate::plan::{QueueAction, QueuePlan, QueueSnapshot, TenantHold, plan};
 use sluice_gate::{ChangesLimit, Head, Health, InboxMessage, InboxMessageKind, Item, filter};
-use sluice_model::change::ChangeRef;
+use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::BranchKey;
 use sluice_model::hold::EventProcessing;
@@ -242,6 +242,8 @@ impl Gate {
             let pipeline = live.layout.pipeline(name.as_str())?;
             Some(sluice_gate::queue::queue_of(&live.layout, &queue.tenant, pipeline, change))
         };
+        let has_project =
+            |change: &ChangeKey| live.layout.tenant().project(&change.project).is_some();
         let snapshot = QueueSnapshot {
             head: head(queue, live, &loaded.queue)?,
             items: loaded.queue.items.values().map(|(_, item)| item.clone()).collect(),
@@ -271,6 +273,7 @@ impl Gate {
             resolve_semaphore: &semaphore,
             pipeline: live.layout.pipeline(queue.pipeline.as_str()),
             queue_of: &queue_of,
+            has_project: &has_project,
             merge_mode: &merge_mode,
             provider_for: &provider,
             changes_limit: changes,

@@ -112,6 +112,8 @@ pub struct QueueSnapshot<'a> {
     /// Returns the queue of a pipeline that a change belongs to by the live layout; `None` if the
     /// layout has no such pipeline.
     pub queue_of: &'a dyn Fn(&PipelineName, &ChangeRef) -> Option<QueueKey>,
+    /// Returns whether the live layout has the project of a change.
+    pub has_project: &'a dyn Fn(&ChangeKey) -> bool,
     /// Returns how changes of a branch are merged.
     pub merge_mode: &'a dyn Fn(&BranchKey) -> MergeMode,
     /// Returns the provider that serves a set of labels; `None` if no provider does.
@@ -213,7 +215,9 @@ pub fn plan(snapshot: QueueSnapshot<'_>, now: Timestamp) -> QueuePlan {
         planner.is_incomplete = true; // The next plan applies the rest.
     }
     planner.consume_inbox();
-    if planner.dequeue_if_pipeline_removed() == Err(Full) {
+    if planner.dequeue_if_pipeline_removed() == Err(Full)
+        || planner.dequeue_of_removed_projects() == Err(Full)
+    {
         planner.is_incomplete = true; // The next plan dequeues the rest.
     }
     // Each removal may move the entries behind it; there are at most as many rounds as items.

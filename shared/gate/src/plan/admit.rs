@@ -7,7 +7,7 @@ use super::ledger::Full;
 use super::pending_messages::BlockedMessages;
 use super::{Planner, is_dependent};
 use crate::inbox::{Candidate, InboxMessage, InboxMessageKind};
-use crate::queue::{Entry, HEAD_BYTES_MAX, SlotStatus};
+use crate::queue::{Entry, HEAD_BYTES_MAX, Slot, SlotStatus};
 use crate::report::Occasion;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::{ItemId, Timestamp};
@@ -411,6 +411,29 @@ impl Planner<'_> {
             let why = "the tenant's configuration no longer has this pipeline";
             self.require_room(DEQUEUE_RECORDS)?;
             self.dequeue_change(&key, why, Occasion::Dequeue)?;
+        }
+        Ok(())
+    }
+
+    /// Dequeues the changes whose projects the live layout no longer has, each with its entry, and
+    /// stops their builds. Nothing is reported: the tenant has no business there any more. Landings
+    /// that are under way are completed. Does nothing while a newer layout is pending. Where not all
+    /// fit into the transaction, the next plan dequeues the rest (Z2.1).
+    pub(super) fn dequeue_of_removed_projects(&mut self) -> Result<(), Full> {
+        if self.awaits_layout() {
+            return Ok(());
+        }
+        let is_removed = |slot: &&Slot| {
+            !slot.status.is_landing()
+                && slot.status != SlotStatus::Reporting
+                && !(self.snapshot.has_project)(&slot.change.key)
+        };
+        let removed: Vec<ChangeKey> =
+            self.head.slots().filter(is_removed).map(|slot| slot.change.key.clone()).collect();
+        for key in removed {
+            self.require_room(DEQUEUE_RECORDS)?;
+            let why = format!("the tenant no longer has the project {}", key.project);
+            self.dequeue_change(&key, &why, Occasion::Superseded)?;
         }
         Ok(())
     }

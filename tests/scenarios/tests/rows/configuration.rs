@@ -648,3 +648,23 @@ fn reports_explain_the_job_selection_if_the_project_sets_debug() {
         "{text}"
     );
 }
+
+/// Z2.1, G18: the changes of a project that leaves the tenant are dequeued under every manager,
+/// without a report, and their builds are aborted. The others go on without them.
+#[test]
+fn the_changes_of_a_project_that_leaves_the_tenant_are_dequeued_silently() {
+    let mut site = site();
+    let leaves = site.forge.propose("org/two", 2, "leaves", "", &[("b", "x")]);
+    let stays = site.forge.propose("org/one", 1, "stays", "", &[("a", "x")]);
+    site.held = ["unit".to_owned()].into();
+    approve(&mut site, &[&leaves, &stays]);
+    assert_eq!(gate_builds(&site, "unit"), ["2", "2 1"]);
+    let before = comments(&site, &leaves);
+    store_main(&site, &MAIN.replace("org/two, ", ""));
+    site.run();
+    let units = site.running().iter().filter(|job| *job == "unit").count();
+    assert_eq!(units, 2, "those of the other change, in check and in the gate");
+    site.held.clear();
+    site.run();
+    assert_eq!((merged(&site), comments(&site, &leaves)), (vec![1], before));
+}

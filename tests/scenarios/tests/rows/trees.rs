@@ -9,7 +9,11 @@ use sluice_records::codec::decode;
 use sluice_scenarios::Site;
 
 fn depends_on(change: &ChangeKey) -> String {
-    format!("Depends-On: https://forge.test/{}/pull/{}", change.project.name(), change.number().unwrap())
+    format!(
+        "Depends-On: https://forge.test/{}/pull/{}",
+        change.project.name(),
+        change.number().unwrap()
+    )
 }
 
 /// Approves changes without an event.

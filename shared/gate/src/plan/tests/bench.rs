@@ -48,6 +48,8 @@ pub struct Bench {
     pub pipeline: Pipeline,
     /// Whether the live layout lacks the pipeline.
     pub is_pipeline_gone: bool,
+    /// Projects that the live layout lacks.
+    pub removed_projects: BTreeSet<ProjectName>,
     /// Whether the merger keeps tested commits, so that branches can be moved to them.
     pub keeps_tested_commits: bool,
     pub layout: LayoutNumbers,
@@ -169,6 +171,7 @@ impl Bench {
             residencies: BTreeMap::new(),
             pipeline,
             is_pipeline_gone: false,
+            removed_projects: BTreeSet::new(),
             keeps_tested_commits: false,
             layout: LayoutNumbers { wanted: 1, live: 1 },
             changes: None,
@@ -367,6 +370,7 @@ impl Bench {
                 let queue = self.queues.get(&letter).map_or_else(own, String::as_str).into();
                 Some(QueueKey { tenant: "t".into(), pipeline: pipeline.clone(), queue })
             },
+            has_project: &|change| !self.removed_projects.contains(&change.project),
             merge_mode: &|_| MergeMode::Merge,
             provider_for: &provider,
             changes_limit: self.changes,

@@ -431,3 +431,40 @@ fn very_many_changes_move_in_plans_that_fit() {
     assert_eq!(sent, changes);
     assert!(bench.most_records <= RECORDS_MAX, "{}", bench.most_records);
 }
+
+/// Z2.1: the changes of a project that left the tenant are dequeued without a report, under every
+/// manager; their builds are stopped. What depended on them leaves with a report.
+#[test]
+fn changes_of_a_removed_project_leave_without_a_report() {
+    for manager in [Manager::Independent, Manager::Dependent, Manager::Serial] {
+        let mut bench = Bench::new(manager, &["unit"]);
+        bench.in_project('B', "two");
+        bench.approve("ABC");
+        bench.run();
+        bench.removed_projects = [bench.change('B').key.project].into();
+        bench.layout = LayoutNumbers { wanted: 2, live: 2 };
+        let reports = bench.comments().len();
+        let decisions = bench.run();
+        assert!(decisions.contains("B leaves: DEQUEUED"), "{manager:?}: {decisions}");
+        assert_eq!(bench.left, ["B DEQUEUED"], "{manager:?}");
+        assert_eq!(bench.comments().len(), reports, "{manager:?}: nothing is reported");
+        let is_running = bench.items.values().any(|item| item.candidate.title == "B");
+        assert!(!is_running, "{manager:?}");
+    }
+}
+
+/// Z2.1, R03: a change that is being merged is merged, although its project left the tenant.
+#[test]
+fn a_landing_of_a_removed_project_is_completed() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("A");
+    bench.run();
+    bench.pass("A");
+    bench.run();
+    bench.removed_projects = [bench.change('A').key.project].into();
+    bench.layout = LayoutNumbers { wanted: 2, live: 2 };
+    bench.run();
+    bench.land();
+    bench.run();
+    assert_eq!((bench.landed.as_slice(), bench.left.len()), (&["0A".to_owned()][..], 0));
+}
