@@ -534,16 +534,18 @@ fn has(live: &LiveLayout, project: &ProjectName) -> bool {
 
 /// Returns the queues of a tenant that a change may be in, or may enter now, also those of
 /// `former_branches`. They are of the pipelines that its project takes part in, or of all pipelines
-/// if the change may edit configuration. They need not exist, and one may occur twice.
+/// if it takes part in none or the change may edit configuration. They need not exist, and one may
+/// occur twice.
 fn queues_of(
     live: &LiveLayout,
     facts: &ChangeFacts,
     former_branches: &[BranchName],
 ) -> Vec<QueueKey> {
     let takes_part = live.layout.project_pipelines(&facts.change.key.project);
-    let configures = may_configure(live, facts);
+    let may_be_in_any = takes_part.is_empty() || may_configure(live, facts);
     let pipelines = live.layout.pipelines().iter();
-    let concerned = pipelines.filter(|pipeline| configures || takes_part.contains(&pipeline.name));
+    let concerned =
+        pipelines.filter(|pipeline| may_be_in_any || takes_part.contains(&pipeline.name));
     let queues = concerned.flat_map(|pipeline| {
         let now = queue_key(live, pipeline, &facts.change);
         std::iter::once(now).chain(former_queues(live, pipeline, &facts.change, former_branches))

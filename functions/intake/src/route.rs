@@ -175,10 +175,17 @@ impl Intake {
             for pipeline in live.layout.pipelines() {
                 let takes_part =
                     live.layout.project_pipelines(&event.project).contains(&pipeline.name);
-                if !takes_part && !may_configure(live, facts) {
+                let queue = queue_key(live, pipeline, &facts.change);
+                // What is ahead of the change may bring its project into the pipeline, by a
+                // dependency or in the queue; the change's frozen jobs decide whether it does.
+                let may_join = || {
+                    may_configure(live, facts)
+                        || occupied_queues.contains(&queue)
+                        || needs.open.iter().any(|need| may_configure(live, need))
+                };
+                if !takes_part && !may_join() {
                     continue;
                 }
-                let queue = queue_key(live, pipeline, &facts.change);
                 let reported = before.verdicts.reported(&live.tenant.name, &pipeline.name);
                 let target =
                     TargetQueue { live, pipeline, queue: &queue, occupied_queues, reported };

@@ -56,12 +56,12 @@ impl Intake {
             let takes_part = live.layout.project_pipelines(project);
             let configures = may_configure(live, facts);
             for pipeline in live.layout.pipelines() {
-                if !takes_part.contains(&pipeline.name) && !configures {
+                let (tenant, name) = (&live.tenant.name, &pipeline.name);
+                let request = requests.get(&(tenant.clone(), name.clone()));
+                if !takes_part.contains(name) && !configures && request.is_none() {
                     continue;
                 }
                 nowhere = None;
-                let (tenant, name) = (&live.tenant.name, &pipeline.name);
-                let request = requests.get(&(tenant.clone(), name.clone()));
                 if let Some(RequestOutcome::Refused(why)) = request {
                     let refusal = ReportedRefusal::of(&facts.change, why);
                     verdicts.record_report(tenant, name, refusal);

@@ -668,3 +668,33 @@ fn the_changes_of_a_project_that_leaves_the_tenant_are_dequeued_silently() {
     site.run();
     assert_eq!((merged(&site), comments(&site, &leaves)), (vec![1], before));
 }
+
+/// C14, Z6.6: a change of a project that no pipeline has yet is tested behind a change that adds the
+/// project, in the gate behind it in the queue and in check with it as its dependency.
+#[test]
+fn a_change_is_tested_by_the_configuration_of_what_is_ahead_of_it() {
+    let mut site = site();
+    let adds = site.forge.propose("org/bare", 1, "adds", "", &[(".zuul.yaml", PROJECT)]);
+    let body = "Depends-On: https://forge.test/org/bare/pull/1";
+    let needs = site.forge.propose("org/bare", 2, "needs", body, &[("b", "x")]);
+    let follows = site.forge.propose("org/bare", 3, "follows", "", &[("c", "x")]);
+    site.run();
+    let in_check: Vec<String> =
+        site.builds().into_iter().filter(|build| build.starts_with("check unit")).collect();
+    assert_eq!(in_check, ["check unit 1", "check unit 1 2"]);
+    site.held = ["unit".to_owned()].into();
+    approve(&mut site, &[&adds, &needs, &follows]);
+    assert_eq!(gate_builds(&site, "unit"), ["1", "1 2", "1 2 3"]);
+    site.held.clear();
+    site.run();
+    assert_eq!(merged(&site), [1, 2, 3]);
+}
+
+/// C14: without anything ahead that adds the project, such a change is in no pipeline.
+#[test]
+fn a_change_of_a_project_without_pipelines_enters_none() {
+    let mut site = site();
+    let change = site.forge.propose("org/bare", 1, "alone", "", &[("b", "x")]);
+    approve(&mut site, &[&change]);
+    assert_eq!((site.builds(), merged(&site)), (Vec::new(), Vec::new()));
+}
