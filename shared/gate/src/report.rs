@@ -22,7 +22,7 @@ use jobs::{job_line, notes_of, warnings};
 use message_template::MessageContext;
 use notify::ReportMessage;
 use serde::{Deserialize, Serialize};
-use sluice_config::pipeline::ReporterKind;
+use sluice_config::pipeline::{GitHubReporter, Pipeline, ReporterKind};
 use sluice_model::change::ChangeRef;
 use sluice_model::id::digest;
 use sluice_model::{ConnectionName, ItemId, QueueKey, Timestamp};
@@ -378,6 +378,11 @@ impl Planner<'_> {
                 _ => actions.extend(message.action(reporter, at)),
             }
         }
+        if let Some(end) = occasion.end() {
+            let begun = reporters_of_beginning(pipeline)
+                .filter(|(connection, _)| **connection == change.key.connection);
+            github::close_pending(&mut actions, begun, end, &context, &text, page);
+        }
         actions.retain(|action| is_possible(action, change));
         notify::fit(&mut actions);
         (!actions.is_empty()).then(|| Report {
@@ -392,6 +397,18 @@ impl Planner<'_> {
             state: ReportState::Pending,
         })
     }
+}
+
+/// Returns the GitHub reporters of a pipeline that report that a change entered or started, with
+/// their connections.
+fn reporters_of_beginning(
+    pipeline: &Pipeline,
+) -> impl Iterator<Item = (&ConnectionName, &GitHubReporter)> {
+    let all = pipeline.reporters.enqueue.iter().chain(&pipeline.reporters.start);
+    all.filter_map(|reporter| match &reporter.kind {
+        ReporterKind::GitHub(github) => Some((&reporter.connection, github)),
+        _ => None,
+    })
 }
 
 /// Returns whether an action is possible on a change. For a ref, only mails and MQTT messages are

@@ -1,5 +1,6 @@
 //! Reports on GitHub pull requests.
 
+use super::occasion::ItemEnd;
 use super::{Occasion, ReportAction, cut};
 use sluice_config::pipeline::{CheckConclusion, CommitStatusState, GitHubReporter, ReviewVerdict};
 use sluice_model::ConnectionName;
@@ -85,5 +86,51 @@ pub(super) fn github_actions(
         let (connection, add, remove) =
             (connection.clone(), github.label.clone(), github.unlabel.clone());
         actions.push(ReportAction::Labels { connection, add, remove });
+    }
+}
+
+/// Ends the statuses and check runs that the reporters in `begun` left pending, so that none stays
+/// so when an item ends and the reporters of its end set none: a pending status may forbid a merge.
+/// `context`, `text` and `page` are those of the report of the end.
+pub(super) fn close_pending<'a>(
+    actions: &mut Vec<ReportAction>,
+    begun: impl Iterator<Item = (&'a ConnectionName, &'a GitHubReporter)>,
+    end: ItemEnd,
+    context: &str,
+    text: &str,
+    page: &str,
+) {
+    let line = text.lines().next().unwrap_or_default();
+    for (connection, github) in begun {
+        let url = github.status_url.clone().unwrap_or_else(|| page.to_owned());
+        let is_status = |action: &ReportAction| matches!(action, ReportAction::Status { connection: of, .. } if of == connection);
+        if github.status == Some(CommitStatusState::Pending) && !actions.iter().any(is_status) {
+            let state = if end == ItemEnd::Passed { "success" } else { "failure" };
+            actions.push(ReportAction::Status {
+                connection: connection.clone(),
+                context: context.to_owned(),
+                state: state.to_owned(),
+                description: line.to_owned(),
+                url: url.clone(),
+            });
+        }
+        let is_check = |action: &ReportAction| matches!(action, ReportAction::Check { connection: of, .. } if of == connection);
+        let is_open =
+            matches!(github.check, Some(CheckConclusion::Queued | CheckConclusion::InProgress));
+        if is_open && !actions.iter().any(is_check) {
+            let state = match end {
+                ItemEnd::Passed => "success",
+                ItemEnd::Failed => "failure",
+                ItemEnd::Left => "cancelled",
+            };
+            actions.push(ReportAction::Check {
+                connection: connection.clone(),
+                name: context.to_owned(),
+                state: state.to_owned(),
+                title: line.to_owned(),
+                summary: cut(text),
+                url,
+            });
+        }
     }
 }

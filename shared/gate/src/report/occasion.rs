@@ -37,6 +37,17 @@ pub(crate) enum Occasion {
     Refused,
 }
 
+/// How an item ended, as statuses and check runs show it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ItemEnd {
+    /// Nothing failed.
+    Passed,
+    /// It failed.
+    Failed,
+    /// It left without a result.
+    Left,
+}
+
 impl Occasion {
     /// The occasions of an item's end that have reports. A refused change never became an item.
     pub(super) const ENDS: [Self; 10] = [
@@ -98,6 +109,21 @@ impl Occasion {
         !self.is_beginning() && !matches!(self, Self::Dequeue | Self::Superseded)
     }
 
+    /// Returns how the item ended; `None` where it goes on, and for a change that was never an item.
+    pub(super) fn end(self) -> Option<ItemEnd> {
+        match self {
+            Self::Enqueue | Self::Start | Self::Superseded | Self::Refused => None,
+            Self::Success | Self::NoJobs => Some(ItemEnd::Passed),
+            Self::Dequeue | Self::Unmergeable => Some(ItemEnd::Left),
+            Self::Failure
+            | Self::MergeConflict
+            | Self::MergeFailure
+            | Self::ConfigError
+            | Self::DependencyFailed
+            | Self::BundleFailed => Some(ItemEnd::Failed),
+        }
+    }
+
     /// Returns the pipeline's reporters for the occasion. The reporters for failures are used for
     /// all kinds of failure, for [`Self::Unmergeable`] and for [`Self::Refused`]; for merge
     /// conflicts and configuration errors only where the pipeline has none of their own. Empty for
@@ -146,7 +172,7 @@ impl Occasion {
             Self::MergeFailure => {
                 format!("{}\n\nThe forge did not merge it: {why}", messages.failure)
             }
-            Self::ConfigError => format!("{}\n\n{why}", messages.failure),
+            Self::ConfigError => format!("The configuration of this change has errors.\n\n{why}"),
             Self::DependencyFailed | Self::BundleFailed | Self::Refused => {
                 format!("{}\n\n{why}", messages.failure)
             }

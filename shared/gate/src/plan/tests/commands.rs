@@ -4,8 +4,11 @@ use super::bench::Bench;
 use crate::inbox::InboxMessageKind;
 use crate::landing::{LandingEnd, LandingState, LandingTrouble};
 use crate::plan::LayoutNumbers;
+use crate::report::ReportAction;
 use insta::assert_snapshot;
-use sluice_config::pipeline::Manager;
+use sluice_config::pipeline::{
+    CheckConclusion, CommitStatusState, GitHubReporter, Manager, PipelineReporter, ReporterKind,
+};
 use sluice_model::Timestamp;
 use sluice_model::git::Commit;
 
@@ -289,4 +292,33 @@ fn in_a_serial_queue_an_item_with_a_requested_merge_stays_first() {
     bench.run();
     bench.finish();
     assert_eq!(bench.left, ["A SUCCESS", "C SUCCESS", "B SUCCESS"]);
+}
+
+/// G12: an operator's dequeue ends what the start report left pending, also where the pipeline has
+/// no `dequeue` reporter.
+#[test]
+fn a_dequeue_ends_what_the_start_report_left_pending() {
+    let mut bench = Bench::gate(&["unit"]);
+    let started = GitHubReporter {
+        status: Some(CommitStatusState::Pending),
+        check: Some(CheckConclusion::InProgress),
+        ..GitHubReporter::default()
+    };
+    bench.pipeline.reporters.start =
+        vec![PipelineReporter { connection: "github".into(), kind: ReporterKind::GitHub(started) }];
+    bench.pipeline.reporters.dequeue = Vec::new();
+    bench.approve("A");
+    bench.run();
+    bench.dequeue('A');
+    bench.run();
+    let ended = bench.reports.last().unwrap();
+    let states: Vec<&str> = (ended.actions.iter())
+        .filter_map(|action| match action {
+            ReportAction::Status { state, .. } | ReportAction::Check { state, .. } => {
+                Some(state.as_str())
+            }
+            _ => None,
+        })
+        .collect();
+    assert_eq!((states.as_slice(), ended.actions.len()), (&["failure", "cancelled"][..], 2));
 }
