@@ -9,11 +9,14 @@ use serde_json::{Value, json};
 use sluice_config::layout::Layout;
 use sluice_model::build::Order;
 use sluice_model::{ProviderName, TenantName};
-use sluice_pool::{NodeRequest, NodeState, PoolNode, RequestState};
+use sluice_pool::{
+    NodeRequest, NodeState, PoolNode, RequestRow, RequestState, relative_priorities,
+};
 use sluice_records::build::order_key;
 use sluice_records::codec::decode_or_log;
 use sluice_records::provider::{self, LoadedProvider};
 use sluice_records::queue::LoadError;
+use sluice_records::queue_positions;
 use sluice_runtime::Ports;
 use sluice_runtime::quarantine::{halt_key, recorded_reason};
 use sluice_runtime::record::Key;
@@ -83,16 +86,37 @@ pub(crate) async fn requests(
             .map(|(_, request)| request)
             .filter(|request| request.queue.tenant == *tenant)
             .collect();
+        let relative = relative_priorities_now(&api.ports, &loaded, &own_requests).await?;
         let keys: Vec<_> = own_requests.iter().map(|request| order_key(&request.build)).collect();
         for (request, record) in
             own_requests.into_iter().zip(load::read_many(&api.ports, &keys).await?)
         {
             let order: Option<Order> = record.as_ref().and_then(decode_or_log);
-            list.push(request_json(request, order.as_ref()));
+            list.push(request_json(request, order.as_ref(), relative.get(&request.row).copied()));
         }
         list.truncate(LISTED_MAX);
     }
     Ok(reply::json(&Value::Array(list)))
+}
+
+/// Returns the relative priorities by which a provider serves its requests now, with the current
+/// positions of the changes of `shown`, as far as these wait.
+async fn relative_priorities_now(
+    ports: &Ports,
+    loaded: &LoadedProvider,
+    shown: &[&NodeRequest],
+) -> Result<BTreeMap<RequestRow, u32>, ErrorResponse> {
+    let now = ports.clock.now();
+    let queued = queue_positions::may_have_moved(shown.iter().copied(), now);
+    let mut keys: BTreeSet<Key> = queue_positions::heads(&queued).into_iter().collect();
+    keys.extend(queued.iter().map(|request| order_key(&request.build)));
+    let keys: Vec<Key> = keys.into_iter().collect();
+    let records = load::read_many(ports, &keys).await?;
+    let found = records.into_iter().flatten().map(|record| (record.key.clone(), record)).collect();
+    let mut places = queue_positions::current_places(&queued, &found);
+    let grouped = queue_positions::waiting_in_groups(shown.iter().copied(), now);
+    places.extend(queue_positions::places_in_groups(ports, &grouped).await?);
+    Ok(relative_priorities(loaded.requests.values().map(|(_, request)| request), &places))
 }
 
 /// Returns the canonical names of a layout's providers, at most [`PROVIDERS_MAX`].
@@ -214,8 +238,8 @@ fn node_json(node: &PoolNode, layout: &Layout) -> Value {
 }
 
 /// Returns a node request in the shape that Zuul's API has. Without the build's order, what only
-/// that has is null.
-fn request_json(request: &NodeRequest, order: Option<&Order>) -> Value {
+/// that has is null. `relative` is its current relative priority.
+fn request_json(request: &NodeRequest, order: Option<&Order>, relative: Option<u32>) -> Value {
     let state = match &request.state {
         RequestState::Requested => "requested",
         RequestState::Placed(_) => "accepted",
@@ -228,8 +252,7 @@ fn request_json(request: &NodeRequest, order: Option<&Order>) -> Value {
         .nodes()
         .iter()
         .map(|node| json!({"uuid": node, "executor_zone": null, "failed_providers": []}));
-    let mut parts = request.row.as_str().split('-').map(|part| part.parse::<u64>().ok());
-    let (priority, relative) = (parts.next().flatten(), parts.next().flatten());
+    let priority = request.row.as_str().split('-').next().and_then(|part| part.parse::<u64>().ok());
     let images = order.and_then(|order| order.change.key.images());
     json!({
         "uuid": request.row,
@@ -254,7 +277,8 @@ fn request_json(request: &NodeRequest, order: Option<&Order>) -> Value {
 mod tests {
     use super::*;
     use sluice_memory::World;
-    use sluice_model::Timestamp;
+    use sluice_model::wakeup::Precedence;
+    use sluice_model::{QueueKey, Timestamp};
     use sluice_pool::ProviderHead;
     use sluice_records::codec::encode_first;
     use sluice_runtime::record::{Expect, Record, Write};
@@ -278,5 +302,44 @@ mod tests {
             Record { revision: 2, ..Record::new(provider::head_key(&bad), "{}".to_owned()) };
         world.write_unchecked(Write::Put { record, expect: Expect::Anything });
         assert_eq!(read().await, std::slice::from_ref(&good));
+    }
+
+    /// Z6.1: the relative priority of a change in an independent pipeline counts all changes of its
+    /// project that entered before it, also those without requests at the provider.
+    #[tokio::test]
+    async fn a_relative_priority_counts_changes_without_requests() {
+        let of = |queue: &str| QueueKey {
+            tenant: "t".into(),
+            pipeline: "check".into(),
+            queue: queue.into(),
+        };
+        let world = World::new(1, 0, Timestamp(9_000));
+        for (queue, since) in [("two", 20), ("one", 10), ("three", 30)] {
+            let entry =
+                queue_positions::group_entry("t/check/app", &of(queue), Timestamp(since));
+            let key = sluice_records::queue::head_key(&of(queue));
+            let record = Record { find: Some(entry), ..Record::new(key, "{}".to_owned()) };
+            world.write_unchecked(Write::Put { record, expect: Expect::Absent });
+        }
+        let request = NodeRequest {
+            group: Some("t/check/app".to_owned()),
+            ..NodeRequest::new(
+                RequestRow::new(200, 0, 1),
+                "build".into(),
+                of("three"),
+                "unit",
+                Precedence::Normal,
+                vec!["small".into()],
+                Timestamp(30),
+            )
+        };
+        let record = Record::new(provider::head_key(&"p".into()), "{}".to_owned());
+        let loaded = LoadedProvider {
+            requests: [(request.row.clone(), (record, request.clone()))].into(),
+            ..LoadedProvider::default()
+        };
+        let relative =
+            relative_priorities_now(&world.ports(), &loaded, &[&request]).await.unwrap();
+        assert_eq!(relative, BTreeMap::from([(request.row, 2)]));
     }
 }

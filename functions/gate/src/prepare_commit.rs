@@ -19,7 +19,9 @@ use sluice_records::delivery::{self, DeliveryRecord, DeliveryState};
 use sluice_records::layout::LiveLayout;
 use sluice_records::report::Buildset;
 use sluice_records::tenant::{FirstLanding, PendingConfigLanding};
-use sluice_records::{branch_lock, landing, pipeline_health, provider, queue, report, tenant};
+use sluice_records::{
+    branch_lock, landing, pipeline_health, provider, queue, queue_positions, report, tenant,
+};
 use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::record::{Due, Expect, Record, Write};
 use sluice_runtime::{CellCommit, PortError};
@@ -353,7 +355,8 @@ impl<'a> Preparation<'a> {
         let (key, before) = (self.key, &self.loaded.queue);
         let was_listed = before.head.as_ref().is_some_and(|head| !head.entries.is_empty());
         let is_listed = !head.entries.is_empty();
-        let record = head_record(before, &head, self.now)?;
+        let mut record = head_record(before, &head, self.now)?;
+        record.find = self.group_entry();
         self.after.head = Some(head);
         let is_limited = self.loaded.live.layout.tenant().max_changes_per_pipeline.is_some();
         let count = |queue: &queue::LoadedQueue| if is_limited { changes(queue) } else { 0 };
@@ -369,6 +372,15 @@ impl<'a> Preparation<'a> {
         };
         let more = due_at.is_some_and(|due| due <= self.now);
         Ok(PreparedCommit { commit, after: self.after, branch_locks: self.branch_locks, more })
+    }
+
+    /// Returns the index entry of the head, which lists the queue in its group while it has changes;
+    /// `None` for an empty queue and outside of independent pipelines.
+    fn group_entry(&self) -> Option<(String, String)> {
+        let items = self.after.items.values().map(|(_, item)| item);
+        let first = items.min_by_key(|item| item.admitted_at)?;
+        let group = fairness_group(&self.loaded.live, self.key, &first.candidate.change)?;
+        Some(queue_positions::group_entry(&group, self.key, first.admitted_at))
     }
 }
 

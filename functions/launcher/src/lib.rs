@@ -8,7 +8,6 @@
 mod holds;
 mod limits;
 mod outside;
-mod queue_positions;
 
 pub use outside::{Checks, SshChecks};
 
@@ -26,6 +25,7 @@ use sluice_pool::{
 use sluice_records::build;
 use sluice_records::codec::{decode_or_log, encode, encode_first, with_body};
 use sluice_records::provider::{self, LoadedProvider};
+use sluice_records::queue_positions;
 use sluice_runtime::batch::{Reception, ReconcileError, Reconciler};
 use sluice_runtime::record::{Due, Expect, Key, Record, Write};
 use sluice_runtime::{CellCommit, CommitOutcome, Ports, cell};
@@ -88,6 +88,14 @@ struct ProviderRun {
     holds: Holds,
     /// Whether this run changed the due time.
     is_due_moved: bool,
+}
+
+/// The requests that wait for placement and whose changes may have moved.
+struct WaitingRequests<'r> {
+    /// Those of shared queues; only their queue's head has the position.
+    in_shared_queues: Vec<&'r NodeRequest>,
+    /// Those of independent pipelines.
+    in_groups: Vec<&'r NodeRequest>,
 }
 
 /// What is read with a provider's cell at the beginning of a run.
@@ -170,7 +178,10 @@ impl Launcher {
         let head = loaded.head.clone().unwrap_or_else(|| ProviderHead::new(name.clone()));
         let (requests, nodes) =
             (loaded.requests.values().map(|(_, r)| r), loaded.nodes.values().map(|(_, n)| n));
-        let waiting = queue_positions::may_have_moved(requests.clone(), now);
+        let waiting = WaitingRequests {
+            in_shared_queues: queue_positions::may_have_moved(requests.clone(), now),
+            in_groups: queue_positions::waiting_in_groups(requests.clone(), now),
+        };
         let build_ids: Vec<BuildId> =
             builds_to_observe(&head, requests, nodes, now).into_iter().collect();
         let (found, InitialReads { builds, places, .. }) = match self
@@ -226,14 +237,14 @@ impl Launcher {
         &self,
         name: &ProviderName,
         build_ids: &[BuildId],
-        waiting: &[&NodeRequest],
+        waiting: &WaitingRequests<'_>,
     ) -> Result<InitialReads, ReconcileError> {
         let tenant = self.configured.key(name);
         let of_builds = build_ids
             .iter()
             .flat_map(|id| [build::order_key(id), build::stop_key(id), build::run_key(id)]);
         let keys: Vec<Key> =
-            of_builds.chain(tenant.clone()).chain(queue_positions::heads(waiting)).collect();
+            of_builds.chain(tenant.clone()).chain(queue_positions::heads(&waiting.in_shared_queues)).collect();
         let mut found: BTreeMap<Key, Record> = BTreeMap::new();
         for page in keys.chunks(KEYS_MAX) {
             let records = self.ports.records.get(page).await?;
@@ -250,7 +261,8 @@ impl Launcher {
             )
         };
         let builds = build_ids.iter().map(|id| (id.clone(), fact(id))).collect();
-        let places = queue_positions::current_places(waiting, &found);
+        let mut places = queue_positions::current_places(&waiting.in_shared_queues, &found);
+        places.extend(queue_positions::places_in_groups(&self.ports, &waiting.in_groups).await?);
         Ok(InitialReads { tenant: tenant.and_then(|key| found.remove(&key)), builds, places })
     }
 

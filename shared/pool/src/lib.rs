@@ -27,6 +27,7 @@ pub use node::{
 };
 pub use plan::plan;
 pub use request::{NodeRequest, Placement, ReadyRecipient, RequestRow, RequestState};
+pub use service_order::relative_priorities;
 pub use snapshot::{
     BuildFact, CheckFact, InstanceFact, InstanceState, LaunchFact, MachineListing, Paused,
     PoolFacts, ProviderHead, Snapshot, builds_to_observe,

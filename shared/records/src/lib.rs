@@ -68,6 +68,7 @@ pub mod project_key;
 pub mod provided_artifacts;
 pub mod provider;
 pub mod queue;
+pub mod queue_positions;
 pub mod report;
 pub mod repository;
 pub mod schedule;

@@ -13,7 +13,7 @@ fn member(number: u64, needs: &[u64], bundle: &[u64]) -> (ChangeKey, Member) {
     let change =
         ChangeRef { key: key(number), branch: "main".into(), patchset: head.0.clone(), head };
     let facts = ChangeFacts::bare(change, Timestamp(8));
-    let pipeline = sluice_config::pipeline::Pipeline::default();
+    let pipeline = sluice_config::pipeline::Pipeline::new("gate", Manager::Dependent);
     let bundle = bundle.iter().copied().map(key).collect();
     let candidate =
         Candidate { bundle, ..candidate(&facts, &Dependencies::default(), None, &pipeline) };

@@ -1,20 +1,32 @@
-//! Reads the current queue positions of changes. A request's row has the position at the time of
-//! the request, and queues advance.
+//! The current queue positions of changes whose node requests wait. A request's row has the position
+//! at the time of the request, and queues advance.
 //!
-//! Nothing is written for that: the queue heads are read with the builds of the requests. Positions
-//! only influence the order of service, so they may be slightly outdated.
+//! In a shared queue, the position is read from the queue's head. In an independent pipeline each
+//! change has a queue of its own, and the changes of one project or shared queue form a group: the
+//! heads of its queues are listed in the index `find` while they have changes, so that one query
+//! counts what is ahead, whether it has requests at the same provider or not (Z6.1). An entry is
+//! written once when a change enters and deleted when it leaves, with the head, so no call is added;
+//! a query of a group with 500 changes reads about 60 kB of keys.
+//!
+//! Positions only influence the order of service, so they may be slightly outdated.
 
+use crate::codec::decode_or_log;
+use crate::{build, queue};
 use serde::Deserialize;
 use sluice_gate::StoredHead;
 use sluice_model::{ItemId, QueueKey, Timestamp};
 use sluice_pool::{NodeRequest, RequestRow, RequestState};
-use sluice_records::codec::decode_or_log;
-use sluice_records::{build, queue};
 use sluice_runtime::record::{Key, Record};
+use sluice_runtime::{PortError, Ports};
 use std::collections::{BTreeMap, BTreeSet};
 
-/// The most queues that one run reads; other requests are served by their rows.
+/// The most queues, and the most groups, that one call reads; other requests are served by their
+/// rows.
 const QUEUES_MAX: usize = 50;
+
+/// The most changes of one group that are read, the newest. Those not read are older, so they keep
+/// the positions in their rows, which are before all of these.
+const GROUP_MAX: usize = 500;
 
 /// How long in milliseconds a request's row counts as current.
 const FRESH_MILLIS: u64 = 1_000;
@@ -25,25 +37,80 @@ struct Ordered {
     item: ItemId,
 }
 
-/// Returns the requests that wait for placement, were not first in a shared queue when they were
-/// made, and are at least a second old: their changes may have advanced meanwhile. Requests of
-/// independent pipelines are left out.
-pub(crate) fn may_have_moved<'r>(
+/// Returns the index entry of the head of an independent pipeline's queue while it has changes: the
+/// partition, by `group`, and the sort key, which begins with the time `since` when the change
+/// entered.
+pub fn group_entry(group: &str, queue: &QueueKey, since: Timestamp) -> (String, String) {
+    (group_partition(group), format!("{:015}#{queue}", since.0))
+}
+
+/// Returns the partition of the index `find` that lists the queues of a group.
+fn group_partition(group: &str) -> String {
+    format!("live-queues#{group}")
+}
+
+/// Returns the requests of shared queues that wait for placement, were not first when they were
+/// made, and are at least a second old: their changes may have advanced meanwhile.
+pub fn may_have_moved<'r>(
     requests: impl Iterator<Item = &'r NodeRequest>,
     now: Timestamp,
 ) -> Vec<&'r NodeRequest> {
     let waits = |request: &&NodeRequest| {
         request.state == RequestState::Requested && request.row.relative() > 0
     };
-    // In an independent pipeline a queue holds one bundle only; the plan counts what is ahead.
+    // In an independent pipeline a queue holds one bundle only; its group is counted.
     let is_shared = |request: &&NodeRequest| request.group.is_none();
-    let is_old = |request: &&NodeRequest| now.since(request.created_at) >= FRESH_MILLIS;
+    let is_old = |request: &&NodeRequest| is_old(request, now);
     requests.filter(waits).filter(is_shared).filter(is_old).collect()
+}
+
+fn is_old(request: &NodeRequest, now: Timestamp) -> bool {
+    now.since(request.created_at) >= FRESH_MILLIS
+}
+
+/// Returns the requests of independent pipelines that wait for placement, if any request has waited
+/// for a second. Otherwise there is no shortage, and no order to decide.
+pub fn waiting_in_groups<'r>(
+    requests: impl Iterator<Item = &'r NodeRequest>,
+    now: Timestamp,
+) -> Vec<&'r NodeRequest> {
+    let waiting: Vec<&NodeRequest> =
+        requests.filter(|request| request.state == RequestState::Requested).collect();
+    if !waiting.iter().any(|request| is_old(request, now)) {
+        return Vec::new();
+    }
+    waiting.into_iter().filter(|request| request.group.is_some()).collect()
+}
+
+/// Returns for each request how many changes of its group entered the pipeline before its own and
+/// are still there. A request without a group is left out, as is one whose change is not among the
+/// newest [`GROUP_MAX`] of its group or not listed yet. Reads at most [`QUEUES_MAX`] groups, with a
+/// query each.
+///
+/// # Errors
+/// When the store does not answer.
+pub async fn places_in_groups(
+    ports: &Ports,
+    requests: &[&NodeRequest],
+) -> Result<BTreeMap<RequestRow, usize>, PortError> {
+    let groups: BTreeSet<&str> =
+        requests.iter().filter_map(|request| request.group.as_deref()).collect();
+    let mut places = BTreeMap::new();
+    for group in groups.into_iter().take(QUEUES_MAX) {
+        let newest = ports.records.find(&group_partition(group), None, GROUP_MAX).await?;
+        let by_queue: BTreeMap<&str, usize> =
+            newest.iter().rev().enumerate().map(|(at, key)| (key.partition.as_str(), at)).collect();
+        for request in requests.iter().filter(|request| request.group.as_deref() == Some(group)) {
+            let place = by_queue.get(queue::partition(&request.queue).as_str());
+            places.extend(place.map(|place| (request.row.clone(), *place)));
+        }
+    }
+    Ok(places)
 }
 
 /// Returns the keys of the heads of the queues that requests belong to, each once, at most
 /// [`QUEUES_MAX`].
-pub(crate) fn heads(requests: &[&NodeRequest]) -> Vec<Key> {
+pub fn heads(requests: &[&NodeRequest]) -> Vec<Key> {
     let queues: BTreeSet<&QueueKey> = requests.iter().map(|request| &request.queue).collect();
     queues.into_iter().take(QUEUES_MAX).map(queue::head_key).collect()
 }
@@ -52,7 +119,7 @@ pub(crate) fn heads(requests: &[&NodeRequest]) -> Vec<Key> {
 /// heads (see [`heads`]) and build orders in `found`. A request is left out if one of the two is
 /// missing or unreadable, or if its change is no longer queued; then the position in its row
 /// counts.
-pub(crate) fn current_places(
+pub fn current_places(
     requests: &[&NodeRequest],
     found: &BTreeMap<Key, Record>,
 ) -> BTreeMap<RequestRow, usize> {
@@ -105,6 +172,15 @@ mod tests {
         assert_eq!(may_have_moved(all.iter(), Timestamp(6_000)), [&behind]);
         assert_eq!(may_have_moved(all.iter(), Timestamp(5_999)), Vec::<&NodeRequest>::new());
         assert_eq!(heads(&[&behind, &behind]), [queue::head_key(&behind.queue)]);
+    }
+
+    /// Z6.1: groups are counted once a request had to wait.
+    #[test]
+    fn groups_are_counted_when_a_request_waits() {
+        let group = Some("t/check/app".to_owned());
+        let all = [request(0, 1, "a"), NodeRequest { group, ..request(0, 2, "b") }];
+        assert_eq!(waiting_in_groups(all.iter(), Timestamp(6_000)), [&all[1]]);
+        assert_eq!(waiting_in_groups(all.iter(), Timestamp(5_999)), Vec::<&NodeRequest>::new());
     }
 
     /// Z6.1: a change's position is that of its item in the head. Where that is unreadable or gone,
