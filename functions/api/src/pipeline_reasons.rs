@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_gate::explain::{self, RoutingRecord, WaitContext};
 use sluice_gate::queue::own_queue;
-use sluice_gate::{Head, Landing, SlotStatus};
+use sluice_gate::{Head, Landing, Reason, SlotStatus};
 use sluice_model::change::{ChangeFacts, ChangeKey};
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::gerrit::GerritEvent;
@@ -280,7 +280,7 @@ fn change_json(
         let around = around(pipeline, landings.get(&item.id));
         let of = |id: &ItemId| loaded.items.get(id).map(|(_, item)| &**item);
         let node_waits = explain::wait_reasons(head, &item.id, of, &around);
-        Some(json!({"pipeline": pipeline.name, "item": item.id, "now": node_waits, "why": item.reasons}))
+        Some(json!({"pipeline": pipeline.name, "item": item.id, "now": node_waits, "why": item.reasons.iter().map(dated).collect::<Vec<_>>()}))
     });
     let pipelines: Vec<Value> = pipelines.collect();
     let nowhere = if state.is_seen {
@@ -325,4 +325,9 @@ fn unreadable_queue_note(
     let hidden =
         of_pipeline.find(|queue| pipeline.manager != Manager::Independent || may_have(queue))?;
     Some(format!("it may be queued all the same: the queue {} could not be read", hidden.queue))
+}
+
+/// Returns a decision as a line that begins with its time, as `2026-03-01T12:00:00Z: it entered`.
+fn dated(reason: &Reason) -> String {
+    format!("{}Z: {}", reason.at.to_iso(), reason.text)
 }

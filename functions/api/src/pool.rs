@@ -315,8 +315,7 @@ mod tests {
         };
         let world = World::new(1, 0, Timestamp(9_000));
         for (queue, since) in [("two", 20), ("one", 10), ("three", 30)] {
-            let entry =
-                queue_positions::group_entry("t/check/app", &of(queue), Timestamp(since));
+            let entry = queue_positions::group_entry("t/check/app", &of(queue), Timestamp(since));
             let key = sluice_records::queue::head_key(&of(queue));
             let record = Record { find: Some(entry), ..Record::new(key, "{}".to_owned()) };
             world.write_unchecked(Write::Put { record, expect: Expect::Absent });
@@ -338,8 +337,7 @@ mod tests {
             requests: [(request.row.clone(), (record, request.clone()))].into(),
             ..LoadedProvider::default()
         };
-        let relative =
-            relative_priorities_now(&world.ports(), &loaded, &[&request]).await.unwrap();
+        let relative = relative_priorities_now(&world.ports(), &loaded, &[&request]).await.unwrap();
         assert_eq!(relative, BTreeMap::from([(request.row, 2)]));
     }
 }

@@ -16,7 +16,7 @@ use serde_json::{Value, json};
 use sluice_config::Pipeline;
 use sluice_gate::{
     Candidate, Entry, Head, Health, InboxMessage, InboxMessageKind, Item, Job, JobStatus,
-    MergeStatus, Slot,
+    MergeStatus, Reason, Slot,
 };
 use sluice_model::change::ChangeKey;
 use sluice_model::hold::EventProcessing;
@@ -263,7 +263,7 @@ fn item_json(
     item: &Item,
     place: Option<Place<'_>>,
     jobs: &[Job],
-    reasons: &[String],
+    reasons: &[Reason],
 ) -> Value {
     let candidate = &item.candidate;
     json!({

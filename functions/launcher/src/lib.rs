@@ -243,8 +243,10 @@ impl Launcher {
         let of_builds = build_ids
             .iter()
             .flat_map(|id| [build::order_key(id), build::stop_key(id), build::run_key(id)]);
-        let keys: Vec<Key> =
-            of_builds.chain(tenant.clone()).chain(queue_positions::heads(&waiting.in_shared_queues)).collect();
+        let keys: Vec<Key> = of_builds
+            .chain(tenant.clone())
+            .chain(queue_positions::heads(&waiting.in_shared_queues))
+            .collect();
         let mut found: BTreeMap<Key, Record> = BTreeMap::new();
         for page in keys.chunks(KEYS_MAX) {
             let records = self.ports.records.get(page).await?;

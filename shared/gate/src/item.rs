@@ -67,8 +67,8 @@ pub struct Item {
     pub start_reported: bool,
     /// When its first job was ordered; `None` before.
     pub first_job_at: Option<Timestamp>,
-    /// The reasons for decisions about it, newest last.
-    pub reasons: Vec<String>,
+    /// The decisions about it, newest last.
+    pub reasons: Vec<Reason>,
     /// All its builds, for the record of the buildset.
     pub builds: Vec<BuildId>,
     /// The commit that it was merged as; `None` before.
@@ -85,6 +85,15 @@ pub struct Item {
     /// ([`crate::Landing::merge_attempted`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub merge_attempted: bool,
+}
+
+/// A decision about an item.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Reason {
+    /// When it was made.
+    pub at: Timestamp,
+    /// What was decided and why, at most [`REASON_BYTES_MAX`] bytes.
+    pub text: String,
 }
 
 /// The progress of an item that stays in its queue after its success.
@@ -393,17 +402,19 @@ impl Item {
         }
     }
 
-    /// Appends the reason of a decision, cut to [`REASON_BYTES_MAX`]. Does nothing where it equals
-    /// the last reason. Drops the oldest reason beyond [`REASONS_MAX`].
-    pub fn add_reason(&mut self, reason: impl Into<String>) {
-        let reason = cut(&reason.into(), REASON_BYTES_MAX);
-        if self.reasons.last() == Some(&reason) {
-            return;
+    /// Appends a decision made at `at` with its reason, cut to [`REASON_BYTES_MAX`]. Does nothing
+    /// where the text equals the last one. Drops the oldest decision beyond [`REASONS_MAX`]. Returns
+    /// whether it was added.
+    pub fn add_reason(&mut self, at: Timestamp, reason: impl Into<String>) -> bool {
+        let text = cut(&reason.into(), REASON_BYTES_MAX);
+        if self.reasons.last().is_some_and(|last| last.text == text) {
+            return false;
         }
-        self.reasons.push(reason);
+        self.reasons.push(Reason { at, text });
         if self.reasons.len() > REASONS_MAX {
             self.reasons.remove(0);
         }
+        true
     }
 
     /// Returns whether anything was requested or ordered in the speculative state that the record

@@ -29,7 +29,7 @@ pub mod unattended;
 pub use branch_lock::{BranchLock, BranchLockHolder, BranchLockView};
 pub use health::Health;
 pub use inbox::{Candidate, DEQUEUED_BY_OPERATOR, InboxMessage, InboxMessageKind, MergedChange};
-pub use item::{Item, Job, JobStatus, MergeStatus, Reporting, WaitsFor};
+pub use item::{Item, Job, JobStatus, MergeStatus, Reason, Reporting, WaitsFor};
 pub use items::Items;
 pub use job_feedback::JobFeedback;
 pub use landing::{

@@ -351,10 +351,7 @@ impl<'a> Planner<'a> {
         let is_written = self.changed_items.contains(id) || self.records_used() < RECORDS_MAX;
         // An item that is not written must not be copied.
         if is_written && let Some(item) = self.items.get_mut(id) {
-            // The count does not show it: a full list drops its oldest reason.
-            let before = item.reasons.last().cloned();
-            item.add_reason(reason.clone());
-            if item.reasons.last() != before.as_ref() {
+            if item.add_reason(self.now, reason.clone()) {
                 self.changed_items.insert(id.clone());
             }
         }
@@ -448,13 +445,17 @@ impl<'a> Planner<'a> {
         let outdated = self.head.slots().filter(|slot| {
             !slot.status.is_decided() && self.items.get(&slot.id).is_some_and(is_older)
         });
+        let now = self.now;
         for id in outdated.map(|slot| slot.id.clone()).collect::<Vec<_>>() {
             if !self.has_room(1) {
                 return;
             }
             if let Some(item) = self.item_mut(&id) {
                 item.merge_status = MergeStatus::NotRequested;
-                item.add_reason("the tenant's configuration changed: its jobs are frozen again");
+                item.add_reason(
+                    now,
+                    "the tenant's configuration changed: its jobs are frozen again",
+                );
             }
         }
     }

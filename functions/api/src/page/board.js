@@ -72,8 +72,8 @@ const itemCard = (item, byId, now) => {
           item.generation > 1 ? el("span", { class: "again", title: "Number of speculative states in which this change was tested" }, `state ${item.generation}`) : null)),
       item.jobs.length ? el("ul", { class: "jobs" }, item.jobs.map((job) => jobRow(job, now))) : null,
       el("details", {},
-        el("summary", {}, el("span", { class: "why" }, "Why"), el("span", { class: "latest" }, latest || "no decision yet")),
-        el("ol", { class: "reasons", reversed: true }, item.reasons.slice().reverse().map((reason) => el("li", {}, reason))),
+        el("summary", {}, el("span", { class: "why" }, "Why"), el("span", { class: "latest" }, latest ? latest.text : "no decision yet")),
+        el("ol", { class: "reasons", reversed: true }, item.reasons.slice().reverse().map(reasonRow)),
         el("p", { class: "quiet" }, `${item.change.author ? `by ${item.change.author}, ` : ""}enqueued ${ago(item.since, now)}, ${done} of ${item.jobs.length} jobs done`,
           item.needs.length ? `; depends on ${item.needs.map(changeName).join(", ")}` : "", " · ",
           el("a", { href: pageOf("buildset", item.id) }, "details")))));

@@ -73,7 +73,7 @@ const showBuildset = async () => {
     buildset.message && el("p", { class: "notice", "data-key": "message" }, buildset.message),
     el("dl", { class: "facts", "data-key": "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
     buildset.builds ? buildTable(buildset.builds, "Builds of this item, including retries") : el("p", { class: "quiet", "data-key": "none" }, "No builds yet."),
-    item && item.reasons.length > 0 && el("section", { "data-key": "reasons" }, el("h2", {}, "Decisions and reasons"), el("ol", { class: "reasons" }, item.reasons.map((reason) => el("li", {}, reason)))));
+    item && item.reasons.length > 0 && el("section", { "data-key": "reasons" }, el("h2", {}, "Decisions and reasons"), el("ol", { class: "reasons" }, item.reasons.map(reasonRow))));
   document.title = `${refName(ref)} · Sluice`;
 };
 

@@ -78,10 +78,13 @@ const ago = (then, now) => {
 // The API returns times in UTC without a zone.
 const SHORT = { day: "numeric", month: "short", hour: "2-digit", minute: "2-digit", second: "2-digit", hourCycle: "h23" };
 const moment = (text) => (text ? new Date(`${text}Z`) : null);
-const timeElement = (text) => {
-  const at = moment(text);
+const timeElement = (text) => dateElement(moment(text));
+const dateElement = (at) => {
   return at ? el("time", { datetime: at.toISOString(), title: at.toISOString() }, at.toLocaleString(undefined, SHORT)) : "–";
 };
+
+// A decision about a change: its time and its text.
+const reasonRow = (reason) => el("li", {}, dateElement(new Date(reason.at)), " ", reason.text);
 
 class ApiError extends Error {}
 

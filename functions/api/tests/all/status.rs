@@ -249,7 +249,7 @@ async fn the_board_shows_states_and_reasons() {
         each(&queue["items"], "status"),
         ["landing", "testing", "failing", "testing", "waiting", "waiting"]
     );
-    assert_eq!(queue["items"][3]["reasons"][2], "testing again on top of org/app#12");
+    assert_eq!(queue["items"][3]["reasons"][2]["text"], "testing again on top of org/app#12");
     assert_eq!(queue["inbox"][0]["changes"], value!([{"project": "org/app", "number": 17}]));
     assert_eq!(
         each(&board["recent"], "result"),

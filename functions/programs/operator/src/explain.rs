@@ -7,6 +7,7 @@ use super::show::{ApiLocation, Client, change_name, job_detail, job_state, list,
 use crate::output::print_line;
 use anyhow::bail;
 use serde_json::Value;
+use sluice_model::Timestamp;
 
 /// The change or ref to explain.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -109,7 +110,8 @@ pub async fn explain(
             position_note(&item)
         );
         for reason in list(&item, "reasons") {
-            print_line!("  - {}", reason.as_str().unwrap_or_default());
+            let at = Timestamp(reason["at"].as_u64().unwrap_or_default());
+            print_line!("  - {}Z  {}", at.to_iso(), text(reason, "text"));
         }
         for job in list(&item, "jobs") {
             print_line!(

@@ -322,7 +322,9 @@ fn show_pipeline(tenant: &str, pipeline: &Value) {
             if !members.is_empty() {
                 print_line!("    {:<18} bundled with {}", "", members.join(", "));
             }
-            if let Some(reason) = list(item, "reasons").last().and_then(Value::as_str) {
+            if let Some(reason) =
+                list(item, "reasons").last().and_then(|last| last["text"].as_str())
+            {
                 print_line!("    {:<18} {reason}", "");
             }
         }

@@ -334,7 +334,7 @@ impl Planner<'_> {
                 return set_waits_for(&mut item.jobs[at], WaitsFor::Requirements(summary.requires));
             }
             Required::Missing(why) => {
-                item.add_reason(format!("{}: FAILURE: {why}", summary.name));
+                item.add_reason(self.now, format!("{}: FAILURE: {why}", summary.name));
                 item.jobs[at].waits_for = None;
                 item.jobs[at].status = ended(BuildResult::Failure, Some(why), self.now);
                 return true;
@@ -344,7 +344,7 @@ impl Planner<'_> {
         let Some(Nodes { alternative, labels, provider }) = self.nodes_for(&item.jobs[at]) else {
             let why =
                 format!("no provider of the tenant offers {}", remaining_labels(&item.jobs[at]));
-            item.add_reason(format!("{}: NODE_FAILURE: {why}", summary.name));
+            item.add_reason(self.now, format!("{}: NODE_FAILURE: {why}", summary.name));
             item.jobs[at].attempt = attempt;
             item.jobs[at].waits_for = None;
             item.jobs[at].build = Some(build.clone());

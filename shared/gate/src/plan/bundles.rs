@@ -54,12 +54,13 @@ impl Planner<'_> {
             place = place.max(at);
         }
         self.require_room(members.len())?;
+        let now = self.now;
         for Slot { id, change: ChangeRef { key, .. }, .. } in &members {
             let all = one.needs.iter().chain([&own]);
             let needs = all.filter(|need| need.change.key != *key).cloned().collect();
             if let Some(item) = self.item_mut(id) {
                 item.candidate.needs = needs;
-                item.add_reason(format!("the dependencies of {} changed", one.change));
+                item.add_reason(now, format!("the dependencies of {} changed", one.change));
             }
         }
         if place > position {

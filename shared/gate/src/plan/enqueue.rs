@@ -296,12 +296,12 @@ impl Planner<'_> {
             let slot = Slot::new(item_id(&self.head, change, message), change.clone());
             let admitted = Candidate { moved_from: None, ..(*candidate).clone() };
             let mut item = Item::admitted(&slot, admitted, &message.event_id, message.at);
-            item.add_reason(format!(
-                "enqueued in {} by event {}",
-                self.head.key.pipeline, message.event_id
-            ));
+            item.add_reason(
+                self.now,
+                format!("enqueued in {} by event {}", self.head.key.pipeline, message.event_id),
+            );
             for address in &candidate.unresolved_dependencies {
-                item.add_reason(format!(
+                item.add_reason(self.now, format!(
                     "it depends on {address}, which no connection serves: this dependency is ignored"
                 ));
             }

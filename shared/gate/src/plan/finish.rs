@@ -297,10 +297,10 @@ impl Planner<'_> {
         };
         self.changed_items.remove(&slot.id);
         if let Some(why) = self.retest_reasons.remove(&slot.id) {
-            item.add_reason(why);
+            item.add_reason(self.now, why);
         }
         self.skip_unstarted_jobs(&mut item);
-        item.add_reason(format!("left {}: {result}: {why}", self.head.key.pipeline));
+        item.add_reason(self.now, format!("left {}: {result}: {why}", self.head.key.pipeline));
         self.ledger.explain(format!("{} leaves {}: {result}: {why}", slot.change, self.head.key));
         // Like Zuul, sends no dequeue report if no start report was sent.
         let is_silent = has_succeeded || (occasion == Occasion::Dequeue && !item.start_reported);

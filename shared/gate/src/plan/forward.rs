@@ -350,7 +350,7 @@ impl Planner<'_> {
             let slot = Slot::new(item_id(&self.head, change, message), change.clone());
             let mut item =
                 Item::admitted(&slot, (*candidate).clone(), &message.event_id, message.at);
-            item.add_reason(format!("left {}: DEQUEUED: {why}", queue.pipeline));
+            item.add_reason(self.now, format!("left {}: DEQUEUED: {why}", queue.pipeline));
             let report = self.report_item(&item, Occasion::Dequeue, &why);
             self.ledger.report(report);
             let why = cut(&why, REASON_BYTES_MAX);

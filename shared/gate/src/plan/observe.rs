@@ -51,9 +51,10 @@ impl Planner<'_> {
             let why = self.retest_reasons.remove(&id).or_else(|| {
                 (decided == DecidedBy::EarlierPlan).then(|| self.retest_reason(position))
             });
+            let now = self.now;
             if let Some(item) = self.item_mut(&id) {
                 if let Some(why) = why {
-                    item.add_reason(why);
+                    item.add_reason(now, why);
                 }
                 item.generation = generation;
                 item.layout = 0;
@@ -194,7 +195,7 @@ impl Planner<'_> {
             ));
         }
         item.merge_status = MergeStatus::Merged(merged);
-        item.add_reason(note.clone());
+        item.add_reason(now, note.clone());
         let stops: Vec<BuildStop> =
             stops.into_iter().filter(|stop| !self.is_used_elsewhere(id, &stop.build)).collect();
         self.ledger.extend(stops.into_iter().map(QueueAction::StopBuild));
@@ -359,7 +360,7 @@ fn apply_observed_build(
         ObservedBuild::Paused { started_at, data } => {
             job.status = JobStatus::Paused { started_at: *started_at, resumed: false };
             choose_children(item, at, data, now);
-            item.add_reason(format!("{name}: paused until its dependent jobs are over"));
+            item.add_reason(now, format!("{name}: paused until its dependent jobs are over"));
             return true;
         }
         ObservedBuild::Running { started_at, pre_fail } => {
@@ -385,7 +386,7 @@ fn apply_observed_build(
             job.alternative += 1;
             job.attempt = job.attempt.saturating_sub(1);
             job.status = JobStatus::Waiting;
-            item.add_reason(format!("{name}: {why}"));
+            item.add_reason(now, format!("{name}: {why}"));
             return true;
         }
         ObservedBuild::NoNodes(reason) => {
@@ -434,7 +435,7 @@ fn apply_observed_build(
         }
         _ => String::new(),
     };
-    item.add_reason(format!("{name}: {outcome}{why}"));
+    item.add_reason(now, format!("{name}: {outcome}{why}"));
     true
 }
 

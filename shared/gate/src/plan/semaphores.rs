@@ -107,7 +107,7 @@ impl Planner<'_> {
         self.ledger.push(QueueAction::StopBuild(stop));
         job.restart_with_semaphores_first();
         let reason = format!("{}: {why}", job.summary.name);
-        item.add_reason(reason.clone());
+        item.add_reason(self.now, reason.clone());
         self.ledger.explain(format!("{}: {reason}", item.candidate.change));
         true
     }

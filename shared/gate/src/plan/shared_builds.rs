@@ -88,7 +88,7 @@ impl SharedBuild {
         if !item.builds.contains(&build) {
             item.builds.push(build);
         }
-        item.add_reason(format!("{name}: shares the build of {of} in the same bundle"));
+        item.add_reason(now, format!("{name}: shares the build of {of} in the same bundle"));
     }
 }
 

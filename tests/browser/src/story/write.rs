@@ -112,7 +112,9 @@ impl Writer {
         reasons: &[&str],
     ) -> Result<(), PortError> {
         let mut item = self.new_item(of, generation).await?;
-        item.reasons = reasons.iter().map(|reason| (*reason).to_owned()).collect();
+        for reason in reasons {
+            item.add_reason(item.admitted_at, *reason);
+        }
         item.merge_status = match jobs {
             [] if of.number == 15 => {
                 let onto = Onto {
@@ -252,8 +254,8 @@ impl Writer {
         ago: u64,
     ) -> Result<(), PortError> {
         let mut item = self.new_item(of, 1).await?;
-        item.reasons =
-            vec!["enqueued: approved by ada".into(), format!("left gate: {result}: {why}")];
+        item.add_reason(item.admitted_at, "enqueued: approved by ada");
+        item.add_reason(before(ago), format!("left gate: {result}: {why}"));
         let ended_at = before(ago);
         if result == "MERGE_CONFLICT" {
             item.merge_status = MergeStatus::Unmergeable {

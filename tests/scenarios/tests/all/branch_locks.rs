@@ -3,7 +3,7 @@
 
 use sluice_forge::Forge;
 use sluice_gate::inbox::{InboxMessage, InboxMessageKind};
-use sluice_gate::{BranchLock, Landing, LandingEnd, LandingState};
+use sluice_gate::{BranchLock, Landing, LandingEnd, LandingState, Reason};
 use sluice_gate_function::Gate;
 use sluice_memory::{Fate, Meddled, poll_once};
 use sluice_model::build::BuildResult;
@@ -127,8 +127,8 @@ fn an_item_that_waits_for_the_branch_lock_says_so() {
         let sets = records(&site, "buildset#");
         let sets = sets.iter().map(|record| decode::<Buildset>(record).unwrap());
         let reasons = sets.flat_map(|set| set.item.reasons);
-        waits +=
-            reasons.filter(|reason| reason.contains("waits for the lock on org/one@main")).count();
+        let is_wait = |one: &Reason| one.text.contains("waits for the lock on org/one@main");
+        waits += reasons.filter(is_wait).count();
     }
     assert!(waits > 0, "no queue waited for the other with any seed");
 }

@@ -132,7 +132,7 @@ fn a_dependency_counts_only_when_a_connection_serves_its_host() {
     let records = site.world.records();
     let sets = records.iter().filter_map(|record| decode::<Buildset>(record).ok());
     let pipelines: Vec<String> = sets
-        .filter(|set| set.item.reasons.iter().any(|line| line.contains(reason)))
+        .filter(|set| set.item.reasons.iter().any(|one| one.text.contains(reason)))
         .map(|set| set.queue.pipeline.to_string())
         .collect();
     assert!(

@@ -111,7 +111,7 @@ impl Narrator {
         let mut lines: Vec<(String, bool)> = Vec::new();
         let mut progress = self.progress.remove(text(item, "id")).unwrap_or_default();
         let reasons: Vec<String> =
-            list(item, "reasons").iter().filter_map(Value::as_str).map(str::to_owned).collect();
+            list(item, "reasons").iter().map(|one| text(one, "text").to_owned()).collect();
         let new = new_reasons(&progress.reasons, &reasons);
         for job in list(item, "jobs") {
             let state = text(job, "state").to_owned();

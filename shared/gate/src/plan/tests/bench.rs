@@ -495,7 +495,8 @@ impl Bench {
                 self.left.push(format!("{name} {}", removed.result));
                 let bytes = serde_json::to_string(&removed.item).unwrap().len() + removed.why.len();
                 self.removed_bytes_max = self.removed_bytes_max.max(bytes);
-                self.removed_reasons.extend(removed.item.reasons.iter().cloned());
+                self.removed_reasons
+                    .extend(removed.item.reasons.iter().map(|one| one.text.clone()));
                 self.items.remove(&removed.item.id);
                 return Some(format!("{name} leaves: {}", removed.result));
             }

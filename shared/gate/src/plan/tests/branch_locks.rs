@@ -49,7 +49,13 @@ fn line(bench: &Bench) -> Vec<String> {
 }
 
 fn reasons(bench: &Bench) -> String {
-    bench.items.values().flat_map(|item| item.reasons.clone()).collect::<Vec<_>>().join("\n")
+    bench
+        .items
+        .values()
+        .flat_map(|item| &item.reasons)
+        .map(|one| one.text.as_str())
+        .collect::<Vec<_>>()
+        .join("\n")
 }
 
 /// Z6.4, C2: a change that passed waits in line, with a reason, while another queue merges into its

@@ -209,7 +209,7 @@ fn a_failure_ahead_of_very_many_that_are_tested_writes_each_of_them_once() {
     for slot in bench.head.slots() {
         let item = &bench.items[&slot.id];
         assert_eq!((item.generation, item.jobs.len()), (slot.generation, 0));
-        let why = item.reasons.last().unwrap();
+        let why = &item.reasons.last().unwrap().text;
         assert!(why.starts_with("testing again on top of "), "{why}");
     }
 }

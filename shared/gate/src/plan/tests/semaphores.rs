@@ -404,7 +404,8 @@ fn a_build_releases_its_nodes_if_all_semaphore_holders_are_idle() {
     stop B deploy
     lock held by []
     ");
-    let reasons = first.items.values().next().unwrap().reasons.join("\n");
+    let reasons = &first.items.values().next().unwrap().reasons;
+    let reasons = reasons.iter().map(|one| one.text.as_str()).collect::<Vec<_>>().join("\n");
     assert!(
         reasons.contains("deploy: it releases its nodes: the holder of the semaphore lock"),
         "{reasons}"
