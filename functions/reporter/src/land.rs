@@ -15,12 +15,16 @@ use sluice_model::{ConnectionName, ItemId, Timestamp};
 use sluice_records::codec::{decode, get, with_body};
 use sluice_records::{branch_lock, connection, landing};
 use sluice_runtime::batch::{Reception, ReconcileError};
+use sluice_runtime::metric;
 use sluice_runtime::record::{Due, Record, Write as RecordWrite};
 use sluice_runtime::{CellCommit as Write, CommitOutcome, cell};
 use std::collections::{BTreeMap, BTreeSet};
 
 /// Seconds between two checks while a merge may be in flight.
 const OWN_MERGE_LOOK_SECONDS: u64 = 2;
+
+/// Seconds between two attempts to merge the rest of a bundle; the sweep of each minute makes them.
+const BUNDLE_RETRY_PAUSE_SECONDS: u64 = 30;
 
 /// Seconds after which trouble is shown to users who wait for a landing.
 const TROUBLE_AFTER_SECONDS: u64 = 60;
@@ -115,16 +119,26 @@ impl Reporter {
         tracing::warn!(change = %order.change, queue = %order.queue, why, "a landing cannot be executed");
         // Not before `ordered_at`, since others compare the two.
         let since = order.trouble.as_ref().map_or(now.max(order.ordered_at), |known| known.since);
-        let trouble = Some(LandingTrouble {
-            since,
-            why: cut(why, TROUBLE_BYTES_MAX),
-            is_connection_removed: is_gone,
-        });
+        let why = cut(why, TROUBLE_BYTES_MAX);
         let due = head.due.clone();
-        let head = with_body(head, &Landing { trouble, ..order })?;
-        // If a concurrent writer was faster, it continues the landing.
-        cell::commit(&self.ports, Write { head, others: Vec::new(), wakeups: Vec::new(), due })
-            .await?;
+        let trouble = LandingTrouble { since, why, is_connection_removed: is_gone };
+        self.store_trouble(head, order, trouble, due).await
+    }
+
+    /// Stores the trouble of a landing, due at `due`. The first of the rest of a bundle wakes the
+    /// queue, which reports it. If a concurrent writer was faster, nothing is stored: it continues the landing.
+    async fn store_trouble(
+        &self,
+        head: Record,
+        order: Landing,
+        trouble: LandingTrouble,
+        due: Option<Due>,
+    ) -> Result<(), ReconcileError> {
+        let is_reported = order.bundle_retry_until().is_some() && order.trouble.is_none();
+        let wakeups = is_reported.then(|| landing::answer_wakeup(&order.queue));
+        let head = with_body(head, &Landing { trouble: Some(trouble), ..order })?;
+        let write = Write { head, others: Vec::new(), wakeups: wakeups.into_iter().collect(), due };
+        cell::commit_and_send(&self.ports, write).await?;
         Ok(())
     }
 
@@ -622,15 +636,31 @@ impl Reporter {
     }
 
     /// Stores the result of a landing, which wakes the gate; an error if a concurrent run has
-    /// changed the landing.
+    /// changed the landing. Where it is the rest of a bundle and was not merged, its trouble is
+    /// stored instead and it is tried again with the next sweep, until ten minutes after its order.
     async fn end(
         &self,
         record: Record,
         mut order: Landing,
         end: LandingEnd,
     ) -> Result<(), ReconcileError> {
+        let now = self.ports.clock.now();
+        if let Some((until, why)) = order.bundle_retry_until().zip(obstacle(&order, &end)) {
+            if now < until {
+                let trouble = order.trouble.clone().unwrap_or_else(|| LandingTrouble {
+                    since: now.max(order.ordered_at),
+                    why: cut(&why, TROUBLE_BYTES_MAX),
+                    is_connection_removed: false,
+                });
+                let at = now.plus_seconds(BUNDLE_RETRY_PAUSE_SECONDS);
+                let due = Some(Due { at, wakeup: landing::wakeup(&order) });
+                return self.store_trouble(record, order, trouble, due).await;
+            }
+            tracing::error!(change = %order.change, why, "a bundle was merged only in part");
+            metric::print(&[(metric::PARTLY_MERGED_BUNDLES, 1)], now);
+        }
         tracing::info!(change = %order.change, end = ?end, "a landing ended");
-        order.state = LandingState::Ended { end, at: self.ports.clock.now() };
+        order.state = LandingState::Ended { end, at: now };
         match self.save(record, &order, Vec::new(), None).await? {
             Some(_) => Ok(()),
             None => Err(concurrent_landing()),
@@ -677,6 +707,23 @@ pub(crate) fn refused(error: ForgeError) -> Result<LandingEnd, ReconcileError> {
     match error.class() {
         ErrorClass::Final => Ok(LandingEnd::Refused { why: error.to_string() }),
         ErrorClass::RedeliverAfter { .. } | ErrorClass::Redeliver => Err(retryable(error)),
+    }
+}
+
+/// Returns why a landing did not merge its change, where another attempt may; `None` where it did,
+/// or somebody else merged it.
+fn obstacle(order: &Landing, end: &LandingEnd) -> Option<String> {
+    match end {
+        LandingEnd::BaseMoved { tip } => Some(format!(
+            "{} is at {}, not at the tested commit",
+            order.change.branch,
+            tip.id.short()
+        )),
+        LandingEnd::Refused { why } => Some(why.clone()),
+        LandingEnd::Landed { .. }
+        | LandingEnd::MergedElsewhere { .. }
+        | LandingEnd::Mismatch { .. }
+        | LandingEnd::Unproven { .. } => None,
     }
 }
 

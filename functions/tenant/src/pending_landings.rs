@@ -265,6 +265,7 @@ mod tests {
             tested: commit(),
             changes_configuration: true,
             later_members: Vec::new(),
+            merged_members: Vec::new(),
             requirements: None,
             fence: 1,
             merge_attempted: false,

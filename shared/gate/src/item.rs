@@ -85,6 +85,9 @@ pub struct Item {
     /// ([`crate::Landing::merge_attempted`]).
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub merge_attempted: bool,
+    /// Whether it was reported that other members of its bundle were merged and this one was not.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub partial_merge_reported: bool,
 }
 
 /// A decision about an item.
@@ -399,6 +402,7 @@ impl Item {
             reporting: None,
             base_moved_count: 0,
             merge_attempted: false,
+            partial_merge_reported: false,
         }
     }
 

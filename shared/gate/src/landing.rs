@@ -47,6 +47,11 @@ pub struct Landing {
     /// of them cannot be.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub later_members: Vec<LaterMember>,
+    /// The bundle members that were merged before it, in order. A landing with such is tried again
+    /// for [`BUNDLE_RETRY_SECONDS`] where it cannot be carried out, since a part of a bundle was
+    /// never tested without the rest.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub merged_members: Vec<ChangeKey>,
     /// The pipeline's requirements on it and on the later members, checked again before the merge.
     /// `None` without a pipeline, and for all but the first member of a bundle.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -87,6 +92,10 @@ pub struct FollowingLanding {
     /// The generation of the speculative state that it passed in.
     pub generation: u64,
 }
+
+/// How long, in seconds since its order, the landing of a bundle member is tried again after an
+/// earlier member was merged.
+pub const BUNDLE_RETRY_SECONDS: u64 = 600;
 
 /// The most landings that are ordered together for one branch.
 pub const LANDING_RUN_MAX: usize = 10;
@@ -142,6 +151,13 @@ impl Landing {
             && branch_of(&self.change) == branch_of(&next.change)
             && self.fence == next.fence
             && self.tested.id == next.base.id
+    }
+
+    /// Returns until when the landing is tried again where it cannot be carried out, since earlier
+    /// members of its bundle were merged; `None` for any other landing.
+    pub fn bundle_retry_until(&self) -> Option<Timestamp> {
+        let is_rest = !self.merged_members.is_empty();
+        is_rest.then(|| self.ordered_at.plus_seconds(BUNDLE_RETRY_SECONDS))
     }
 
     /// Returns whether a fast-forward push was started and has not ended; it may take effect late.

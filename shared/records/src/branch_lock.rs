@@ -139,6 +139,7 @@ mod tests {
             tested: commit.clone(),
             changes_configuration: false,
             later_members: vec![after(2, "main", fences[1]), after(3, "stable", fences[2])],
+            merged_members: Vec::new(),
             requirements: None,
             fence: fences[0],
             merge_attempted: false,

@@ -8,6 +8,7 @@
 
 pub mod batch;
 pub mod cell;
+pub mod metric;
 pub mod object;
 pub mod port;
 pub mod quarantine;

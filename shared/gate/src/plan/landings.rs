@@ -3,8 +3,10 @@
 //! The members of a bundle are merged one after the other. Once the first landing is ordered no
 //! member may leave: the first is landing, the others await their landing, and each merged one has
 //! landed, until all have. If a landing fails before any member is merged, nothing has happened:
-//! all leave or are tested again. If it fails after one was merged, the queue is halted, since a
-//! part of a bundle was never tested.
+//! all leave or are tested again. If it fails after one was merged, the authors get a report at once
+//! and the reporter tries again for ten minutes; then the bundle leaves, and what is behind is tested
+//! on the branches as they are. The queue is halted only where something was merged that was not
+//! tested.
 
 use super::finish::{DEQUEUE_RECORDS, Departure, Progress};
 use super::ledger::Full;
@@ -158,6 +160,7 @@ impl Planner<'_> {
             tested: merged.tested.clone(),
             changes_configuration: merged.touches_configuration,
             later_members: Vec::new(),
+            merged_members: Vec::new(),
             requirements: self
                 .snapshot
                 .pipeline
@@ -252,10 +255,10 @@ impl Planner<'_> {
 
     /// Follows the landings of the entry at `position`; does nothing while the current one goes on.
     /// After a merge it orders the next member's landing, or completes the entry after the last. A
-    /// merge of something that was not tested, an unproven merge, or a failure after a member was
-    /// merged halts the queue. Otherwise a moved branch has the entry tested again, and a refusal
-    /// or a merge by others dequeues it; only after these and a completion returns
-    /// [`Progress::Reordered`]. At the end of a landing that changes configuration, has the plan
+    /// merge of something that was not tested and an unproven merge halt the queue. After a member
+    /// was merged, any other end removes the bundle, and trouble is reported once. Otherwise a
+    /// moved branch has the entry tested again, and a refusal or a merge by others dequeues it; only
+    /// after these, a removal and a completion returns [`Progress::Reordered`]. At the end of a landing that changes configuration, has the plan
     /// wake the tenant. The caller has reserved room for one change.
     pub(super) fn follow_landing(&mut self, position: usize) -> Result<Progress, Full> {
         let entry = self.head.entries[position].clone();
@@ -266,6 +269,7 @@ impl Planner<'_> {
                 return Ok(Progress::Settled);
             };
             let LandingState::Ended { end, .. } = landing.state.clone() else {
+                self.report_partial_merge(&entry.members, &landing)?;
                 return Ok(Progress::Settled);
             };
             self.ledger.wake_tenant_if(landing.changes_configuration);
@@ -287,8 +291,7 @@ impl Planner<'_> {
                     return Ok(Progress::Settled);
                 }
                 end if at > 0 => {
-                    self.halt_partial_bundle(&entry.members, slot, end);
-                    return Ok(Progress::Settled);
+                    return self.end_unfinished_bundle(position, &landing, end);
                 }
                 LandingEnd::BaseMoved { tip } => {
                     self.retest(position, &landing, &tip);
@@ -387,32 +390,80 @@ impl Planner<'_> {
         let Some(landing) = self.member_landing(&slot).filter(|_| has_lock) else {
             return; // The queue that releases the branch lock wakes this one.
         };
-        self.head.entries[position].members[at].status = SlotStatus::Landing;
+        let members = &mut self.head.entries[position].members;
+        members[at].status = SlotStatus::Landing;
+        let merged = members.iter().filter(|slot| slot.status == SlotStatus::Landed);
+        let merged_members = merged.map(|slot| slot.change.key.clone()).collect();
         // The requirements of all members were checked before the first was merged.
-        self.order(Landing { requirements: None, ..landing });
+        self.order(Landing { requirements: None, merged_members, ..landing });
     }
 
-    /// Halts the queue after a part of a bundle was merged and the landing of `slot` did not merge
-    /// it. The reason names the merged members and what `end` says.
-    fn halt_partial_bundle(&mut self, members: &[Slot], slot: &Slot, end: LandingEnd) {
+    /// Has the plan report on all `members` of a bundle, once, that a part of it was merged and that
+    /// `landing`, which has not ended, is tried again. Does nothing if it has no trouble or is the
+    /// first of its bundle. With [`Full`] a part may be reported, which does not repeat.
+    fn report_partial_merge(&mut self, members: &[Slot], landing: &Landing) -> Result<(), Full> {
+        let (Some(until), Some(trouble)) = (landing.bundle_retry_until(), &landing.trouble) else {
+            return Ok(());
+        };
+        let is_reported =
+            self.items.get(&landing.item).is_some_and(|item| item.partial_merge_reported);
+        if is_reported {
+            return Ok(());
+        }
+        self.require_room(2 * members.len())?;
+        let why = format!(
+            "{}; merging it is tried again until {}Z",
+            partial_merge_reason(landing, &trouble.why),
+            until.to_iso()
+        );
+        for slot in members {
+            self.note(&slot.id, why.clone());
+            let item = self.items.shared(&slot.id);
+            let report =
+                item.and_then(|item| self.report_item(&item, Occasion::PartlyMerged, &why));
+            self.ledger.report(report);
+        }
+        if let Some(item) = self.item_mut(&landing.item) {
+            item.partial_merge_reported = true;
+        }
+        Ok(())
+    }
+
+    /// Removes the bundle at `position`, of which a part was merged and the rest could not be in
+    /// time: `landing` ended with `end`. Merged members are remembered, emit
+    /// `project-change-merged` and report success; the others report a failed merge. The entries
+    /// behind are tested on the branches as they are. Also has the plan wake the tenant, which may
+    /// wait for the configuration of a member. With [`Full`] nothing is done.
+    fn end_unfinished_bundle(
+        &mut self,
+        position: usize,
+        landing: &Landing,
+        end: LandingEnd,
+    ) -> Result<Progress, Full> {
         let at = |tip: &Commit| {
-            let (branch, tip) = (&slot.change.branch, tip.id.short());
+            let (branch, tip) = (&landing.change.branch, tip.id.short());
             format!("{branch} is at {tip}, not at the tested commit")
         };
-        let why = match end {
-            LandingEnd::BaseMoved { tip } => at(&tip),
-            LandingEnd::MergedElsewhere { tip } => format!("{MERGED_ELSEWHERE}, and {}", at(&tip)),
-            LandingEnd::Refused { why } | LandingEnd::Unproven { why } => why,
+        let obstacle = match &end {
+            LandingEnd::BaseMoved { tip } => at(tip),
+            LandingEnd::MergedElsewhere { tip } => format!("{MERGED_ELSEWHERE}, and {}", at(tip)),
+            LandingEnd::Refused { why } | LandingEnd::Unproven { why } => why.clone(),
             LandingEnd::Landed { .. } | LandingEnd::Mismatch { .. } => String::new(),
         };
-        let landed = members.iter().filter(|slot| slot.status == SlotStatus::Landed);
-        let landed: Vec<String> = landed.map(|slot| slot.change.to_string()).collect();
-        let change = &slot.change;
-        let text = format!(
-            "{} was merged, but {change} of the same dependency cycle was not merged: {why}; the queue is halted until an operator resumes it",
-            landed.join(", ")
-        );
-        self.halt(slot, text);
+        let why = partial_merge_reason(landing, &obstacle);
+        let slots = self.head.entries[position].members.clone();
+        self.require_room(DEQUEUE_RECORDS * slots.len() + self.enqueue_records())?;
+        for slot in slots.iter().filter(|slot| slot.status == SlotStatus::Landed) {
+            self.record_merged(slot);
+        }
+        if matches!(end, LandingEnd::MergedElsewhere { .. }) {
+            self.remember_landed(&landing.change, MergedRevisions::All);
+        }
+        self.ledger.wake_tenant_if(true);
+        self.dequeue_entry(position, "MERGE_FAILURE", |slot| match slot.status {
+            SlotStatus::Landed => Departure::new("SUCCESS", "merged", Occasion::Success),
+            _ => Departure::new("MERGE_FAILURE", &why, Occasion::MergeFailure),
+        })
     }
 
     /// Halts the queue for the reason `why` until an operator resumes it, and notes that in the
@@ -471,6 +522,16 @@ impl Planner<'_> {
             }
         }
     }
+}
+
+/// Formats that the earlier members of a landing's bundle were merged, but its change was not.
+fn partial_merge_reason(landing: &Landing, obstacle: &str) -> String {
+    let merged: Vec<String> = landing.merged_members.iter().map(ToString::to_string).collect();
+    format!(
+        "{} was merged, but {} of the same dependency cycle was not merged: {obstacle}",
+        merged.join(", "),
+        landing.change
+    )
 }
 
 /// Returns whether a message is an update which says that `change`, in any revision, was merged

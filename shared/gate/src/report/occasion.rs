@@ -35,6 +35,8 @@ pub(crate) enum Occasion {
     Superseded,
     /// The change was refused at entry.
     Refused,
+    /// A part of its bundle was merged; merging the rest failed and is tried again.
+    PartlyMerged,
 }
 
 /// How an item ended, as statuses and check runs show it.
@@ -80,6 +82,7 @@ impl Occasion {
             Self::Unmergeable => "unmergeable",
             Self::Superseded => "superseded",
             Self::Refused => "refused",
+            Self::PartlyMerged => "partly-merged",
         }
     }
 
@@ -92,7 +95,8 @@ impl Occasion {
             | Self::DependencyFailed
             | Self::BundleFailed
             | Self::Unmergeable
-            | Self::Refused => "failure",
+            | Self::Refused
+            | Self::PartlyMerged => "failure",
             Self::Superseded => "dequeue",
             other => other.name(),
         }
@@ -112,7 +116,9 @@ impl Occasion {
     /// Returns how the item ended; `None` where it goes on, and for a change that was never an item.
     pub(super) fn end(self) -> Option<ItemEnd> {
         match self {
-            Self::Enqueue | Self::Start | Self::Superseded | Self::Refused => None,
+            Self::Enqueue | Self::Start | Self::Superseded | Self::Refused | Self::PartlyMerged => {
+                None
+            }
             Self::Success | Self::NoJobs => Some(ItemEnd::Passed),
             Self::Dequeue | Self::Unmergeable => Some(ItemEnd::Left),
             Self::Failure
@@ -146,7 +152,8 @@ impl Occasion {
             | Self::DependencyFailed
             | Self::BundleFailed
             | Self::Unmergeable
-            | Self::Refused => &reporters.failure,
+            | Self::Refused
+            | Self::PartlyMerged => &reporters.failure,
             Self::NoJobs => &reporters.no_jobs,
             Self::Dequeue => &reporters.dequeue,
             Self::Superseded => &[],
@@ -176,6 +183,7 @@ impl Occasion {
             Self::DependencyFailed | Self::BundleFailed | Self::Refused => {
                 format!("{}\n\n{why}", messages.failure)
             }
+            Self::PartlyMerged => format!("Only a part of this bundle was merged.\n\n{why}"),
             Self::NoJobs => words.fill(&messages.no_jobs),
             Self::Dequeue => format!("{}\n\n{why}", messages.dequeue),
             Self::Unmergeable => why.to_owned(),

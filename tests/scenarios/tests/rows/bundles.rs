@@ -618,20 +618,36 @@ fn a_bundle_without_the_lock_of_every_branch_merges_nothing() {
     assert_eq!(site.ending(&["org/one", "org/two"], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
-/// Z6.5: if the forge refuses the second member after the first has landed, the queue halts until
-/// an operator resumes it.
+/// Z6.5: if the second member cannot be merged after the first was, both changes get a report at
+/// once. It is tried again for ten minutes; then the queue goes on without the bundle.
 #[test]
-fn a_half_landed_bundle_halts_its_queue() {
-    let (mut site, _, b) = approved_cycle(&[("a", "x")], &[("b", "x")]);
+fn a_partly_merged_bundle_is_reported_at_once_and_leaves_after_ten_minutes() {
+    let (mut site, a, b) = approved_cycle(&[("a", "x")], &[("b", "x")]);
     site.run_until(|site| merged(site) == [1]);
+    let began = site.world.now();
     site.forge.close(&b);
+    site.run_until(|site| comments(site, &a).contains("Only a part of this bundle was merged"));
+    assert!(site.world.now().since(began) <= 60_000, "{began:?} {:?}", site.world.now());
+    assert!(comments(&site, &b).contains("of the same dependency cycle was not merged"));
     site.run();
     assert_eq!(merged(&site), [1]);
-    let is_frozen = |record: &sluice_runtime::record::Record| {
-        record.key.sort == "head"
-            && record.body.contains("of the same dependency cycle was not merged")
-    };
-    assert!(site.world.records().iter().any(is_frozen));
+    assert!(site.world.now().since(began) >= 600_000);
+    assert!(comments(&site, &b).contains("The forge did not merge it"), "{}", comments(&site, &b));
+    assert_eq!(comments(&site, &a).matches("Only a part").count(), 1);
+    assert_eq!(site.ending(&["org/one", "org/two"], &[&a, &b]).left_over, Vec::<String>::new());
+}
+
+/// Z6.5: a member that could not be merged at first is merged when the obstacle is gone.
+#[test]
+fn the_rest_of_a_bundle_is_merged_once_it_can_be() {
+    let (mut site, a, b) = approved_cycle(&[("a", "x")], &[("b", "x")]);
+    site.run_until(|site| merged(site) == [1]);
+    site.forge.close(&b);
+    site.run_until(|site| comments(site, &a).contains("Only a part of this bundle was merged"));
+    site.forge.reopen(&b);
+    site.run();
+    assert_eq!(merged(&site), [1, 2]);
+    assert_eq!(site.ending(&["org/one", "org/two"], &[&a, &b]).left_over, Vec::<String>::new());
 }
 
 /// Z6.5: a member that cannot land is detected before the first member lands.

@@ -42,6 +42,7 @@ fn landing(head: &str, name: &str, landed: &str) -> Landing {
         tested: commit("tested"),
         changes_configuration: false,
         later_members: Vec::new(),
+        merged_members: Vec::new(),
         requirements: None,
         fence: 1,
         merge_attempted: true,

@@ -5,6 +5,7 @@ use crate::landing::LandingEnd;
 use crate::plan::LayoutNumbers;
 use crate::queue::SlotStatus;
 use insta::assert_snapshot;
+use sluice_model::Timestamp;
 use sluice_model::build::BuildResult::{Failure, Retry, Success};
 use sluice_model::git::Commit;
 use sluice_model::job::{BuildSharing, JobSummary};
@@ -277,37 +278,60 @@ fn a_bundle_whose_first_member_someone_else_merged_leaves() {
     assert_eq!(bench.landed, ["0AC"], "nothing of it lands without the other");
 }
 
-/// Z6.5: a partly merged bundle halts the queue until an operator resumes it.
+/// Z6.5, Z6.4: something that was not tested in the place of a member halts the queue until an
+/// operator resumes it.
 #[test]
-fn a_bundle_of_which_only_the_first_landed_freezes_the_queue_until_an_operator_has_looked() {
-    let strange =
-        LandingEnd::Mismatch { landed: Commit { id: "abc".into(), tree: "strange".into() } };
+fn a_later_member_that_was_merged_as_something_else_halts_the_queue() {
+    let mut bench = passed();
+    bench.land();
+    bench.run();
+    bench.end_landing(LandingEnd::Mismatch {
+        landed: Commit { id: "abc".into(), tree: "strange".into() },
+    });
+    assert_eq!(bench.run(), "");
+    let halted = bench.head.halted.clone().unwrap_or_default();
+    assert!(halted.contains("until an operator resumes it"), "{halted}");
+    bench.dequeue('B');
+    bench.update('A', Some("the change was merged"));
+    bench.run();
+    assert_eq!(bench.left, Vec::<String>::new(), "nothing leaves meanwhile");
+    bench.resume();
+    bench.run();
+    assert_eq!(bench.left[..2], ["A SUCCESS", "B MERGE_FAILURE"]);
+    assert_eq!((bench.head.halted.as_deref(), bench.head.slots().count()), (None, 1), "C goes on");
+}
+
+/// Z6.5: when a part of a bundle was merged and the rest fails, both authors get one report while
+/// it is tried again; then the bundle leaves, and what is behind is tested on the branches as they
+/// are.
+#[test]
+fn a_partly_merged_bundle_is_reported_at_once_and_does_not_halt_the_queue() {
     let moved = LandingEnd::BaseMoved { tip: Commit { id: "abc".into(), tree: "0x".into() } };
-    for (end, result) in
-        [(refused("no"), "MERGE_FAILURE"), (moved, "MERGE_FAILURE"), (strange, "MERGE_FAILURE")]
-    {
+    for end in [refused("the branch is protected"), moved] {
         let mut bench = passed();
         bench.land();
         bench.run();
+        let of_b = bench.head.slots().nth(1).unwrap().id.clone();
+        let landing = bench.landings.get_mut(&of_b).unwrap();
+        assert_eq!(landing.merged_members.len(), 1);
+        landing.trouble = Some(crate::LandingTrouble {
+            since: Timestamp(1),
+            why: "the branch is protected".to_owned(),
+            is_connection_removed: false,
+        });
+        let before = bench.comments().len();
+        bench.run();
+        bench.run();
+        let comments = bench.comments()[before..].join("\n");
+        assert_eq!(comments.matches("Only a part of this bundle was merged").count(), 2);
+        assert!(comments.contains("the branch is protected; merging it is tried again until"));
+        assert_eq!(bench.left, Vec::<String>::new());
         bench.end_landing(end);
-        assert_eq!(bench.run(), "");
-        assert!(
-            bench
-                .head
-                .halted
-                .as_ref()
-                .is_some_and(|why| why.contains("until an operator resumes it")),
-            "{result}"
-        );
-        bench.dequeue('B');
-        bench.update('A', Some("the change was merged"));
         bench.run();
-        assert_eq!(bench.left, Vec::<String>::new(), "nothing leaves meanwhile");
-        bench.resume();
-        bench.run();
-        assert_eq!(bench.left[..2], ["A SUCCESS".to_owned(), format!("B {result}")]);
+        assert_eq!(bench.left[..2], ["A SUCCESS", "B MERGE_FAILURE"]);
         assert_eq!(bench.head.halted, None);
-        assert_eq!(bench.head.slots().count(), 1, "C goes on");
+        bench.finish();
+        assert_eq!(bench.left[2..], ["C SUCCESS"], "C goes on");
     }
 }
 
