@@ -76,6 +76,18 @@ pub(crate) struct State {
 /// Decides the fate of each step.
 type Decide = Box<dyn FnMut(PendingCall) -> Fate + Send>;
 
+impl State {
+    /// Returns whether a record's outbox contains a wakeup that was not sent since it was written.
+    fn is_unsent(&self, key: &Key) -> bool {
+        let outbox = self.outboxes.get(key).zip(self.records.get(key));
+        outbox.is_some_and(|(written, record)| {
+            let is_sent =
+                |wakeup: &Wakeup| self.sent.get(&wakeup.slot()).is_some_and(|sent| sent > written);
+            !record.outbox.iter().all(is_sent)
+        })
+    }
+}
+
 impl World {
     /// Returns an empty world that is deterministic for `seed`; its clock is at `now` and stands
     /// still. Standard queues deliver in an order drawn from the seed, and `twice_per_mille` of
@@ -208,17 +220,13 @@ impl World {
     /// outbox was written.
     pub fn unsent(&self) -> Vec<Key> {
         let state = self.lock();
-        let is_sent = |written: u64, wakeup: &Wakeup| {
-            state.sent.get(&wakeup.slot()).is_some_and(|sent| *sent > written)
-        };
-        let outboxes = state
-            .outboxes
-            .iter()
-            .filter_map(|(key, written)| Some((state.records.get(key)?, *written)));
-        let unsent = outboxes.filter(|(record, written)| {
-            !record.outbox.iter().all(|wakeup| is_sent(*written, wakeup))
-        });
-        unsent.map(|(record, _)| record.key.clone()).collect()
+        state.outboxes.keys().filter(|key| state.is_unsent(key)).cloned().collect()
+    }
+
+    /// Returns whether a record's outbox contains a wakeup that was not sent since the outbox was
+    /// written.
+    pub fn is_unsent(&self, key: &Key) -> bool {
+        self.lock().is_unsent(key)
     }
 
     /// Returns the keys of all objects, in order.

@@ -22,7 +22,9 @@ fn wakeup() -> Wakeup {
 enum End {
     Written,
     Stale,
-    Error { throttled: bool },
+    Error {
+        throttled: bool,
+    },
     /// The caller died.
     None,
 }

@@ -136,6 +136,12 @@ fn records_that_are_never_due_are_noticed() {
     caught_as(&UNDONE, Mutation::NothingDue, crowded_now_and_then);
 }
 
+/// Z6.4, C2: after a crash the outbox of a queue is sent before its message is acknowledged.
+#[test]
+fn an_outbox_that_is_not_sent_after_a_crash_is_noticed() {
+    caught_as(&["outbox was not sent"], Mutation::UnseenOutboxes, crowded_now_and_then);
+}
+
 /// C2: lost messages leave work undone.
 #[test]
 fn a_queue_that_loses_everything_is_noticed() {

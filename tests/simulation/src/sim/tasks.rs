@@ -225,6 +225,28 @@ impl Sim {
         Ok(())
     }
 
+    /// Checks that the outbox of a message's cell was sent before the message is acknowledged: after
+    /// a crash between a commit and its wakeups, only the message has them sent soon. While another
+    /// task has a message of the same cell, that one sends them.
+    ///
+    /// # Errors
+    /// That the outbox was not sent.
+    fn check_outbox(&self, message: &Incoming) -> Result<(), Failure> {
+        let Some(key) = cell_of(message) else { return Ok(()) };
+        let has_it = |task: &Task| match &task.kind {
+            Kind::Handle { messages, .. } => {
+                messages.iter().any(|other| cell_of(other).as_ref() == Some(&key))
+            }
+            _ => false,
+        };
+        if self.site.world.is_unsent(&key) && !self.tasks.iter().any(has_it) {
+            return Err(self.failure(format!(
+                "the message for {key} is acknowledged, but its outbox was not sent"
+            )));
+        }
+        Ok(())
+    }
+
     /// Applies the result of a task: acknowledges messages, and starts or returns builds.
     ///
     /// # Errors
@@ -237,6 +259,7 @@ impl Sim {
                 for message in
                     messages.iter().filter(|message| !keeps && !failed.contains(&message.id))
                 {
+                    self.check_outbox(message)?;
                     self.site.world.drop_message(queue, &message.receipt);
                 }
             }
@@ -364,5 +387,19 @@ impl Sim {
     pub(super) fn retry_dead_letter(&mut self, message: Incoming) {
         let at = self.now().plus_seconds(30);
         self.dead.push((at, Incoming { receive_count: message.receive_count + 1, ..message }));
+    }
+}
+
+/// Returns the record whose outbox a message guards: the head of the queue, provider or tenant, or
+/// the delivery. `None` for other messages.
+fn cell_of(message: &Incoming) -> Option<Key> {
+    match serde_json::from_str(&message.body).ok()? {
+        Wakeup::Queue { queue } | Wakeup::Answer { queue } => {
+            Some(sluice_records::queue::head_key(&queue))
+        }
+        Wakeup::Pool { provider } => Some(sluice_records::provider::head_key(&provider)),
+        Wakeup::Tenant { tenant } => Some(sluice_records::tenant::key(&tenant)),
+        Wakeup::Delivery { delivery, .. } => Some(sluice_records::delivery::key(&delivery)),
+        _ => None,
     }
 }
