@@ -25,6 +25,7 @@ mod tests;
 mod transitions;
 mod windows;
 
+use self::landings::check_landed_tree;
 use self::record_kinds::{Kind, kind};
 use crate::locks::Locks;
 use crate::oracle::EntryFate;
@@ -350,6 +351,7 @@ impl Watch {
         let Some(after) = after else { return Ok(()) };
         self.check_landing_start(before.as_ref(), &after)?;
         self.remember_push(&after);
+        check_landed_tree(&after)?;
         if let Some(before) = before {
             let may_follow = match (&before.state, &after.state) {
                 (LandingState::Ended { .. }, _) => before.state == after.state,

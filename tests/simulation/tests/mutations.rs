@@ -160,6 +160,20 @@ fn a_forge_that_merges_something_else_is_noticed() {
     assert!(caught(Mutation::LyingForge).contains("the branch is not the merge of both"));
 }
 
+/// Z6.4: twenty seeds are enough to notice that the merged tree is not compared with the tested one:
+/// everything else rests on that.
+#[test]
+fn a_merged_tree_that_is_not_compared_is_noticed_soon() {
+    let caught = |seed: u64| {
+        let settings = Settings {
+            mutation: Some(Mutation::UncomparedTrees),
+            shape: crowded_now_and_then(seed),
+        };
+        play(seed, settings).is_err_and(|failure| failure.why.contains("ended as landed with tree"))
+    };
+    assert!((1..=20).any(caught));
+}
+
 /// C5: a build without an end blocks its queue.
 #[test]
 fn an_end_that_is_never_written_is_noticed() {

@@ -392,7 +392,7 @@ impl Sim {
 
 /// Returns the record whose outbox a message guards: the head of the queue, provider or tenant, or
 /// the delivery. `None` for other messages.
-fn cell_of(message: &Incoming) -> Option<Key> {
+fn cell_of(message: &Incoming) -> Option<sluice_runtime::Key> {
     match serde_json::from_str(&message.body).ok()? {
         Wakeup::Queue { queue } | Wakeup::Answer { queue } => {
             Some(sluice_records::queue::head_key(&queue))

@@ -13,6 +13,23 @@ use sluice_records::branch_lock;
 use sluice_runtime::record::{Key, Record};
 use std::collections::BTreeSet;
 
+/// Checks that a landing which ended as landed has the tested tree.
+pub(super) fn check_landed_tree(landing: &Landing) -> Result<(), String> {
+    match &landing.state {
+        LandingState::Ended { end: LandingEnd::Landed { commit }, .. }
+            if commit.tree != landing.tested.tree =>
+        {
+            Err(format!(
+                "{} ended as landed with tree {}, but tree {} was tested",
+                landing.change,
+                commit.tree.short(),
+                landing.tested.tree.short()
+            ))
+        }
+        _ => Ok(()),
+    }
+}
+
 impl Watch {
     /// Checks an ordered landing.
     pub(super) fn check_landing_order(
