@@ -26,6 +26,7 @@ mod mail_and_mqtt;
 mod missed_closings;
 mod missed_events;
 mod nodes;
+mod once;
 mod operator_commands;
 mod operator_enqueues;
 mod ref_updates;

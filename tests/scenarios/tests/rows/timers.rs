@@ -22,7 +22,7 @@ const CONFIG: &str = r"
 
 const DAY_SECONDS: u64 = 86_400;
 
-fn site(time: &str, pipeline: &str) -> Site {
+pub fn site(time: &str, pipeline: &str) -> Site {
     let config = CONFIG.replace("TIME", time);
     let project = format!("- project: {{{pipeline}: {{jobs: [build, only-main]}}}}");
     let repositories: &[(&str, &[(&str, &str)])] = &[
