@@ -5,8 +5,9 @@ mod common;
 
 use common::{World, label, limits, request};
 use proptest::prelude::*;
+use sluice_model::NodeId;
 use sluice_pool::*;
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 const QUOTA: u32 = 8;
 
@@ -182,6 +183,39 @@ fn check(world: &World, before: &Snapshot, plan: &PoolPlan) {
     }
 }
 
+/// Adds the nodes that a build has, or had, to `used`, and checks that none of them is free or given
+/// to another build, and that each reserved node exists for its request.
+fn check_nodes(world: &World, used: &mut BTreeMap<NodeId, RequestRow>) {
+    for request in &world.cell.requests {
+        match &request.state {
+            RequestState::Placed(placement) | RequestState::Fulfilled(placement) => {
+                for id in &placement.nodes {
+                    let node = world.cell.nodes.iter().find(|node| node.id == *id);
+                    let owner = node.and_then(|node| node.allocated_to.as_ref());
+                    assert_eq!(
+                        owner.map(|owner| owner.row.as_str()),
+                        Some(request.row.as_str()),
+                        "the reservation of {id} was forgotten"
+                    );
+                    let user = used.get(id);
+                    assert!(
+                        user.is_none(),
+                        "{id} was used by {user:?}, and {} gets it",
+                        request.row
+                    );
+                }
+            }
+            RequestState::Claimed(placement) | RequestState::Ended(placement) => {
+                used.extend(placement.nodes.iter().map(|id| (id.clone(), request.row.clone())));
+            }
+            RequestState::Requested | RequestState::Failed { .. } => {}
+        }
+    }
+    for node in world.cell.nodes.iter().filter(|node| used.contains_key(&node.id)) {
+        assert!(!node.is_free(), "{} was used and is free again", node.id);
+    }
+}
+
 /// Ends every build and lets time pass until no record is left.
 fn wind_down(world: &mut World) {
     for _ in 0..3_000 {
@@ -221,12 +255,15 @@ proptest! {
         let mut limits = limits(QUOTA);
         limits.labels.insert("small".into(), label(min_ready));
         let mut world = World::new(limits);
+        let mut used = BTreeMap::new();
         for (sequence, (world_event, planned)) in events.into_iter().enumerate() {
             apply_event(&mut world, world_event, sequence as u64);
+            check_nodes(&world, &mut used);
             if planned {
                 let before = world.cell.clone();
                 let plan = world.step();
                 check(&world, &before, &plan);
+                check_nodes(&world, &mut used);
             }
         }
         wind_down(&mut world);
