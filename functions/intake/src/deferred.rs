@@ -444,15 +444,15 @@ impl Intake {
         if is_new {
             let seen = before.tenants.get(..count).unwrap_or_default();
             let authored_event = AuthoredEvent { event, author: cache.speaker.unwrap_or_default() };
-            self.record_trigger_outcomes(
+            let write = self.trigger_outcomes_write(
                 authored_event,
                 facts,
                 before.verdicts.clone(),
                 &requests,
                 seen,
                 is_somewhere,
-                effects,
             )?;
+            effects.write(write);
         }
         effects.write(change::put_facts(facts)?);
         if let Some(mut seen) = before.seen.filter(|seen| !needs.is_subset(&seen.needs)) {

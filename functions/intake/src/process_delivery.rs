@@ -486,15 +486,15 @@ impl Intake {
             .route(RoutedEvent { id, event, facts, is_new }, &before, &mut cache, effects)
             .await?;
         if is_new {
-            self.record_trigger_outcomes(
+            let write = self.trigger_outcomes_write(
                 AuthoredEvent { event, author: cache.speaker.unwrap_or_default() },
                 facts,
                 before.verdicts.clone(),
                 &requests,
                 before.tenants.get(..count).unwrap_or_default(),
                 false,
-                effects,
             )?;
+            effects.write(write);
         }
         if !is_all {
             // The remaining tenants add their dependencies when they are processed. A dependency

@@ -256,7 +256,7 @@ impl Intake {
     ) -> Result<QueueRouting, ReconcileError> {
         let RoutedEvent { id, event, facts, is_new } = routed_event;
         let mut request = None;
-        let TargetQueue { live, pipeline, queue, occupied_queues } = *target;
+        let TargetQueue { live, pipeline, queue, occupied_queues, .. } = *target;
         let now = self.ports.clock.now();
         let message = |kind| self.inbox_message(id, live, queue, &facts.change, kind);
         let refused = change_tree::refusal(needs, facts, target);

@@ -4,7 +4,6 @@
 use crate::Intake;
 use crate::change_context::ConcernedTenant;
 use crate::dependencies::other_connection_reason;
-use crate::process_delivery::Effects;
 use crate::route::{RequestOutcome, RequestOutcomes, may_configure};
 use sluice_gate::explain::{self, EnqueueRequest, ReportedRefusal, RoutingRecord};
 use sluice_gate::filter::{self, EventAuthor};
@@ -12,6 +11,7 @@ use sluice_model::change::ChangeFacts;
 use sluice_model::event::ForgeEvent;
 use sluice_records::change;
 use sluice_runtime::batch::ReconcileError;
+use sluice_runtime::record::Write;
 
 /// An event, and whether Sluice caused it.
 pub(crate) struct AuthoredEvent<'a> {
@@ -22,11 +22,11 @@ pub(crate) struct AuthoredEvent<'a> {
 }
 
 impl Intake {
-    /// Adds to `verdicts`, for each pipeline of these tenants, whether a new event enqueued the
-    /// change, and if not, why; writes them to `effects`. `requests` is what followed from its
+    /// Returns the write of `verdicts`, with the result of a new event added for each pipeline of
+    /// these tenants: whether it enqueued the change, and if not, why. `requests` is what followed from its
     /// triggers. Tenants that have to wait are skipped: the deferred event records theirs.
     /// `is_somewhere` is true when another tenant has a pipeline for the change. Reads no forge.
-    pub(crate) fn record_trigger_outcomes(
+    pub(crate) fn trigger_outcomes_write(
         &self,
         AuthoredEvent { event, author: by }: AuthoredEvent<'_>,
         facts: &ChangeFacts,
@@ -34,8 +34,7 @@ impl Intake {
         requests: &RequestOutcomes,
         tenants: &[ConcernedTenant],
         is_somewhere: bool,
-        effects: &mut Effects,
-    ) -> Result<(), ReconcileError> {
+    ) -> Result<Write, ReconcileError> {
         let now = facts.seen_at;
         let words = explain::describe_event(event);
         let project = &facts.change.key.project;
@@ -83,7 +82,6 @@ impl Intake {
             }
         }
         verdicts.unrouted = nowhere.filter(|_| !is_somewhere);
-        effects.write(change::put_verdicts(&facts.change.key, &verdicts)?);
-        Ok(())
+        Ok(change::put_verdicts(&facts.change.key, &verdicts)?)
     }
 }

@@ -350,10 +350,11 @@ impl<'a> Planner<'a> {
     fn note(&mut self, id: &ItemId, reason: String) {
         let is_written = self.changed_items.contains(id) || self.records_used() < RECORDS_MAX;
         // An item that is not written must not be copied.
-        if is_written && let Some(item) = self.items.get_mut(id) {
-            if item.add_reason(self.now, reason.clone()) {
-                self.changed_items.insert(id.clone());
-            }
+        if is_written
+            && let Some(item) = self.items.get_mut(id)
+            && item.add_reason(self.now, reason.clone())
+        {
+            self.changed_items.insert(id.clone());
         }
         self.ledger.explain(reason);
     }
