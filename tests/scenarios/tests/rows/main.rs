@@ -25,6 +25,7 @@ mod limits;
 mod mail_and_mqtt;
 mod missed_closings;
 mod missed_events;
+mod neighbours;
 mod nodes;
 mod once;
 mod operator_commands;

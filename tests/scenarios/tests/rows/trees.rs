@@ -8,7 +8,7 @@ use sluice_records::change;
 use sluice_records::codec::decode;
 use sluice_scenarios::Site;
 
-fn depends_on(change: &ChangeKey) -> String {
+pub(super) fn depends_on(change: &ChangeKey) -> String {
     format!(
         "Depends-On: https://forge.test/{}/pull/{}",
         change.project.name(),
