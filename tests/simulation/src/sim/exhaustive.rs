@@ -446,11 +446,13 @@ impl Sim {
         })
     }
 
-    /// Gives the same messages to both instances of a function, as if the first one had been slow.
+    /// Gives the same messages to both instances of a function, as if the first one had been slow:
+    /// the second one receives them again.
     fn give_twice(&mut self, queue: MessageQueue) {
-        let messages = self.site.world.take_messages(queue, 10, HIDDEN_SECONDS);
+        let mut messages = self.site.world.take_messages(queue, 10, HIDDEN_SECONDS);
         for host in 0..2 {
             self.give(queue, host, messages.clone());
+            messages.iter_mut().for_each(|message| message.receive_count += 1);
         }
     }
 
