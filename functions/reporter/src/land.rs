@@ -129,11 +129,13 @@ impl Reporter {
     /// queue, which reports it. If a concurrent writer was faster, nothing is stored: it continues the landing.
     async fn store_trouble(
         &self,
-        head: Record,
+        mut head: Record,
         order: Landing,
         trouble: LandingTrouble,
         due: Option<Due>,
     ) -> Result<(), ReconcileError> {
+        // It was sent: a redelivery sends it before the landing is carried out.
+        head.outbox.clear();
         let is_reported = order.bundle_retry_until().is_some() && order.trouble.is_none();
         let wakeups = is_reported.then(|| landing::answer_wakeup(&order.queue));
         let head = with_body(head, &Landing { trouble: Some(trouble), ..order })?;
@@ -164,11 +166,11 @@ impl Reporter {
             return Ok(());
         };
         let order: Landing = decode(&record)?;
+        if reception == Reception::Redelivery {
+            // The run that ended it or stored its trouble may have failed to wake the queue.
+            cell::send(&self.ports, &record.outbox).await?;
+        }
         if let LandingState::Ended { .. } = order.state {
-            if reception == Reception::Redelivery {
-                // The run that ended it may have failed to wake the queue.
-                cell::send(&self.ports, &record.outbox).await?;
-            }
             return Ok(());
         }
         let forge = self.forge(&order.change.key.connection)?.clone();
@@ -711,7 +713,7 @@ pub(crate) fn refused(error: ForgeError) -> Result<LandingEnd, ReconcileError> {
 }
 
 /// Returns why a landing did not merge its change, where another attempt may; `None` where it did,
-/// or somebody else merged it.
+/// or a third party merged it.
 fn obstacle(order: &Landing, end: &LandingEnd) -> Option<String> {
     match end {
         LandingEnd::BaseMoved { tip } => Some(format!(

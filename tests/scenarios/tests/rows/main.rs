@@ -297,7 +297,8 @@ fn a_dismissed_approval_dequeues_the_change_with_the_reason() {
     assert_eq!(merged(&site), Vec::<u64>::new());
 }
 
-/// G13: the builds are stopped. Without a `dequeue` reporter nothing is reported.
+/// G13: the builds are stopped. Without a `dequeue` reporter there is no comment; only the status that
+/// the start left pending is ended.
 #[test]
 fn a_closed_change_is_dequeued_and_does_not_merge() {
     let mut site =
@@ -309,7 +310,8 @@ fn a_closed_change_is_dequeued_and_does_not_merge() {
     site.run();
     assert_eq!(results(&site, "gate"), STOPPED);
     assert_eq!(buildsets(&site, &[&a]), ["org/one#1 DEQUEUED"]);
-    assert_eq!(report_lines(&site, "gate", &a), ["start"]);
+    assert_eq!(report_lines(&site, "gate", &a), ["start", ""]);
+    assert!(bundles::statuses(&site, &a).contains(&"demo/gate failure".to_owned()));
     assert_eq!(merged(&site), Vec::<u64>::new());
     assert_eq!(site.ending(&["org/one"], &[&a]).left_over, Vec::<String>::new());
 }

@@ -214,13 +214,9 @@ fn merge_conflicts_use_their_own_reporters_and_message_when_configured() {
     let reported = comments(&site, &b);
     assert!(reported.contains("Rebase it.") && !reported.contains("Merge Failed."), "{reported}");
     assert_eq!(change.facts.labels, ["rebase"]);
-    assert!(
-        !change
-            .facts
-            .statuses
-            .iter()
-            .any(|status| status.context == "demo/gate" && status.state == "failure")
-    );
+    let statuses = change.facts.statuses.iter().filter(|status| status.context == "demo/gate");
+    let states: Vec<&str> = statuses.map(|status| status.state.as_str()).collect();
+    assert_eq!(states, ["failure"], "the status that the start left pending is ended");
 }
 
 /// R08

@@ -1,7 +1,7 @@
 //! Trees of changes that need each other: what one event brings in, and what keeps a change out.
 
 use super::bundles::{propose_cycle, site_with_cycles};
-use super::{MAIN, approve, comments, gate_builds, merged, site};
+use super::{CONFIG, MAIN, PROJECT, approve, comments, gate_builds, merged, site, site_of};
 use sluice_gate::explain::RoutingRecord;
 use sluice_model::change::ChangeKey;
 use sluice_records::change;
@@ -16,12 +16,23 @@ pub(super) fn depends_on(change: &ChangeKey) -> String {
     )
 }
 
-/// Approves changes without an event.
-fn approve_silently(site: &Site, changes: &[&ChangeKey]) {
+/// Returns a site whose gate is triggered by the comment `gate`, and requires an approval.
+fn site_with_comments() -> Site {
+    let approval = "{event: pull_request_review, action: submitted, state: approved}";
+    let comment = "{event: pull_request, action: comment, comment: gate}";
+    site_of(&CONFIG.replace(approval, comment), PROJECT)
+}
+
+/// Approves changes, which triggers nothing at [`site_with_comments`]; then comments on one of them.
+fn approve_and_comment(site: &mut Site, changes: &[&ChangeKey], named: &ChangeKey) {
+    site.run();
     for change in changes {
         site.forge.approve(change);
     }
-    while site.forge.next_webhook().is_some() {}
+    site.run();
+    assert_eq!(merged(site), Vec::<u64>::new());
+    site.forge.comment(named, "gate");
+    site.run();
 }
 
 /// Returns what the latest event that triggered a pipeline led to.
@@ -38,7 +49,7 @@ fn outcome(site: &Site, change: &ChangeKey, pipeline: &str) -> String {
 #[test]
 fn a_whole_tree_enters_in_the_same_order_whichever_change_the_event_names() {
     for named in 0..5 {
-        let mut site = site();
+        let mut site = site_with_comments();
         let root = site.forge.propose("org/one", 1, "root", "", &[("r", "x")]);
         let left = site.forge.propose("org/two", 2, "left", &depends_on(&root), &[("l", "x")]);
         let right = site.forge.propose("org/one", 3, "right", &depends_on(&root), &[("m", "x")]);
@@ -46,11 +57,7 @@ fn a_whole_tree_enters_in_the_same_order_whichever_change_the_event_names() {
         let body = format!("{}\n{}", depends_on(&left), depends_on(&right));
         let both = site.forge.propose("org/two", 5, "both", &body, &[("o", "x")]);
         let all = [root, left, right, leaf, both];
-        site.run();
-        let others: Vec<&ChangeKey> =
-            all.iter().enumerate().filter(|(at, _)| *at != named).map(|(_, key)| key).collect();
-        approve_silently(&site, &others);
-        approve(&mut site, &[&all[named]]);
+        approve_and_comment(&mut site, &all.each_ref(), &all[named]);
         assert_eq!(merged(&site), [1, 2, 4, 3, 5], "the event is about {}", all[named]);
         assert_eq!(
             gate_builds(&site, "unit"),
@@ -64,14 +71,12 @@ fn a_whole_tree_enters_in_the_same_order_whichever_change_the_event_names() {
 /// D02: what a change behind needs comes in too, though the event's own change does not need it.
 #[test]
 fn a_second_root_comes_in_ahead_of_the_change_that_needs_both() {
-    let mut site = site();
+    let mut site = site_with_comments();
     let one = site.forge.propose("org/one", 1, "one", "", &[("a", "x")]);
     let two = site.forge.propose("org/two", 2, "two", "", &[("b", "x")]);
     let body = format!("{}\n{}", depends_on(&one), depends_on(&two));
     let both = site.forge.propose("org/one", 3, "both", &body, &[("c", "x")]);
-    site.run();
-    approve_silently(&site, &[&two, &both]);
-    approve(&mut site, &[&one]);
+    approve_and_comment(&mut site, &[&one, &two, &both], &one);
     assert_eq!(merged(&site), [1, 2, 3]);
 }
 
