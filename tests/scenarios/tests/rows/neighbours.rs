@@ -207,7 +207,8 @@ fn a_closed_dependency_is_reported_once() {
     assert_nothing_left(&site, &[&a, &b]);
 }
 
-/// D08 with the failure second: the change below is merged, the one above is told why it is not.
+/// D08 with the failure second: the change below is merged, and the one above gets
+/// a report of why it is not.
 #[test]
 fn only_what_depends_on_the_failed_change_fails_with_it() {
     let mut site = site();
@@ -262,7 +263,7 @@ fn the_event_of_either_member_brings_in_a_bundle() {
 #[test]
 fn a_failed_bundle_takes_out_what_depends_on_it() {
     let mut site = site_with_cycles(MAIN);
-    let (a, b) = propose_cycle(&site, &[("a", "x")], &[("b", "broken unit")]);
+    let (a, b) = propose_cycle(&site, &[("a", "x")], &[("b", "broken of-two")]);
     let c = site.forge.propose("org/one", 3, "C", &depends_on(&b), &[("c", "x")]);
     let d = site.forge.propose("org/one", 4, "D", "", &[("d", "x")]);
     site.run();
@@ -281,9 +282,9 @@ fn a_new_revision_of_a_member_takes_the_bundle_out_of_the_gate() {
     let (a, b) = propose_cycle(&site, &[("a", "x")], &[("b", "x")]);
     let c = site.forge.propose("org/one", 3, "C", "", &[("c", "x")]);
     site.run();
-    site.held.insert("unit".to_owned());
+    site.held.insert("common".to_owned());
     enqueue(&mut site, &[&a, &b, &c]);
-    site.run_until(|site| gate_builds(site, "unit").iter().any(|build| build == "1 2 3"));
+    site.run_until(|site| gate_builds(site, "common").iter().any(|build| build == "1 2 3"));
     site.forge.revise(&b, "b", "y");
     site.held.clear();
     site.run();
@@ -346,7 +347,7 @@ fn a_merged_change_of_a_config_project_is_no_obstacle() {
     assert_eq!(
         site.forge.change(&central).unwrap().facts.status,
         ChangeStatus::Merged,
-        "by somebody else"
+        "outside of the gate"
     );
     enqueue(&mut site, &[&b]);
     site.run();

@@ -223,8 +223,10 @@ fn check(
         .map(|bundle| (bundle.iter().filter(|id| has_landed(bench, id)).count(), bundle.len()))
     {
         let is_landing = bench.head.slots().any(|slot| slot.status.is_landing());
+        // The forge refused a later member until its time was over.
+        let is_unfinished = bench.left.iter().any(|left| left.ends_with(" MERGE_FAILURE"));
         assert!(
-            landed == 0 || landed == all || is_landing,
+            landed == 0 || landed == all || is_landing || is_unfinished,
             "{landed} of {all} landed, and it is over"
         );
     }
