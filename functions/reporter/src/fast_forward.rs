@@ -1,4 +1,4 @@
-//! Prepares merging by a push, which [`crate::land`] makes: it fast-forwards the branch to the
+//! Prepares merging by a push, which [`crate::landing_run`] makes: it fast-forwards the branch to the
 //! tested commit, together with landings behind it that the same push may merge.
 //!
 //! The push names the commit that the branch is at, so it is made completely or not at all. The
@@ -9,9 +9,9 @@ use crate::Reporter;
 use crate::land::retryable;
 use sluice_forge::{ErrorClass, Forge};
 use sluice_gate::landing::LANDING_RUN_MAX;
-use sluice_gate::{Landing, LandingEnd, LandingState, LandingTrouble};
+use sluice_gate::{Attempt, Landing, LandingState};
 use sluice_model::Timestamp;
-use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus};
+use sluice_model::change::ChangeKey;
 use sluice_model::git::{BranchKey, Commit, LandingMethod, Oid};
 use sluice_records::codec::{decode_or_log, get, with_body};
 use sluice_records::landing;
@@ -42,26 +42,16 @@ impl BranchPush {
         self.behind.last().map_or(first, |(_, last)| last)
     }
 
-    /// Returns the writes that mark the landings behind the first as attempted, each on condition
-    /// of its revision; none if there are no such landings. The caller commits them together with
-    /// the first landing's intent, before the push. `tip` is the tip of the branch before the push;
-    /// `asked_until` says until when the push may take effect, by the forge's clock.
+    /// Returns the writes that mark the landings behind the first as pushed, each on condition of its
+    /// revision; none if there are no such landings. The caller commits them together with the first
+    /// landing's intent, before the push.
     pub(crate) fn intents(
         &self,
-        tip: &Commit,
+        attempt: &Attempt,
         now: Timestamp,
-        asked_until: Option<Timestamp>,
     ) -> Result<Vec<Write>, PortError> {
         let intent = |(seen, order): &(Record, Landing)| {
-            let state = LandingState::Attempting { tip: tip.clone() };
-            let trouble = without_removed_connection(order);
-            let order = Landing {
-                state,
-                merge_attempted: true,
-                in_flight_until: asked_until,
-                trouble,
-                ..order.clone()
-            };
+            let order = order.clone().with_intent(true, attempt.clone());
             under_way(seen, &order, seen.revision, now)
         };
         self.behind.iter().map(intent).collect()
@@ -73,7 +63,7 @@ impl BranchPush {
     /// is marked as having an unanswered push, because that one may still be in its branch.
     pub(crate) fn withdrawn(&self) -> Result<Vec<Write>, PortError> {
         let withdrawn = |(seen, order): &(Record, Landing)| {
-            let pushed = order.has_unanswered_push || order.is_moving();
+            let pushed = order.may_have_been_pushed();
             let (way, state) = (LandingMethod::Merge, LandingState::Ordered);
             let record = with_body(
                 seen.clone(),
@@ -85,51 +75,22 @@ impl BranchPush {
     }
 
     /// Returns the writes that mark the landings behind the first after a push without an answer.
-    /// They hold only if the writes of [`Self::intents`] were committed and nothing since. `tip` is
-    /// the tip of the branch before the push; `asked_until` says until when the push may still take
-    /// effect, by the forge's clock.
+    /// They hold only if the writes of [`Self::intents`] were committed and nothing since.
     ///
     /// The forge merges each of them, but the push may still take effect: each checks its branch
     /// and does not report a failure while that is possible.
     pub(crate) fn unanswered(
         &self,
-        tip: &Commit,
+        attempt: &Attempt,
         now: Timestamp,
-        asked_until: Option<Timestamp>,
     ) -> Result<Vec<Write>, PortError> {
         let unanswered = |(seen, order): &(Record, Landing)| {
-            let (way, state) =
-                (LandingMethod::Merge, LandingState::Attempting { tip: tip.clone() });
-            let trouble = without_removed_connection(order);
-            let order = Landing {
-                method: way,
-                state,
-                merge_attempted: true,
-                has_unanswered_push: true,
-                in_flight_until: asked_until,
-                trouble,
-                ..order.clone()
-            };
+            let order = order.clone().with_intent(true, attempt.clone());
+            let order = order.with_push_replaced(true, attempt.clone());
             under_way(seen, &order, seen.revision + 1, now)
         };
         self.behind.iter().map(unanswered).collect()
     }
-}
-
-/// The outcome of a push.
-pub(crate) enum PushOutcome {
-    /// The push was made, and the landing ended like this.
-    Ended(LandingEnd),
-    /// The forge refused it; the branch has not moved. Sluice may not push there.
-    Refused,
-    /// No clear answer came. It is not repeated, but may still take effect.
-    Unanswered,
-}
-
-/// Returns a landing's trouble, without the note that its connection was removed: the forge is
-/// being asked, so the connection exists.
-fn without_removed_connection(order: &Landing) -> Option<LandingTrouble> {
-    order.trouble.clone().map(|trouble| LandingTrouble { is_connection_removed: false, ..trouble })
 }
 
 /// Returns the write of the landing `order` that is being merged, on condition that its stored
@@ -238,11 +199,11 @@ impl Reporter {
             Err(error) if error.class() == ErrorClass::Final => return Ok(false),
             Err(error) => return Err(retryable(error)),
         };
-        let needs = order.needs.iter().chain(ahead).cloned().collect();
-        let with_them = Landing { needs, ..order.clone() };
-        Ok(is_as_tested(order, &facts)
-            && self.requirement_refusal(order, &facts).is_none()
-            && self.dependency_refusal(&with_them, &facts).await?.is_none())
+        let needs: Vec<ChangeKey> = order.needs.iter().chain(ahead).cloned().collect();
+        let now = self.ports.clock.now();
+        Ok(order.is_as_tested(&facts)
+            && order.missing_requirement(&facts, now).is_none()
+            && self.dependency_refusal(&order.change.key, &needs, &facts).await?.is_none())
     }
 
     /// Asks the forge whether the branch contains the tested commit, which means that a push was
@@ -266,11 +227,4 @@ impl Reporter {
             Err(error) => Err(retryable(error)),
         }
     }
-}
-
-/// Returns whether a change is still open with the head and target branch that were tested.
-pub(crate) fn is_as_tested(order: &Landing, facts: &ChangeFacts) -> bool {
-    facts.status == ChangeStatus::Open
-        && facts.change.head == order.change.head
-        && facts.change.branch == order.change.branch
 }

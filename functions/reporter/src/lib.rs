@@ -2,12 +2,11 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod fast_forward;
-mod in_flight;
 mod land;
+mod landing_run;
 mod message;
 mod refusals;
 mod report;
-mod verify;
 
 use async_trait::async_trait;
 use sluice_forge::Forge;

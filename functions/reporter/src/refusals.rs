@@ -1,10 +1,8 @@
-//! Why a change may not be merged although it was tested: a requirement of its pipeline that it no
-//! longer meets, or a dependency that is not merged.
+//! Why a change may not be merged although it was tested: a dependency that is not merged.
 
 use crate::Reporter;
 use crate::land::retryable;
 use sluice_forge::{DEPENDENCIES_MAX, ErrorClass, names_too_many, urls_of_no_change};
-use sluice_gate::Landing;
 use sluice_model::ConnectionName;
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus};
 use sluice_records::connection;
@@ -16,23 +14,14 @@ use std::collections::BTreeSet;
 const NEEDS_MAX: usize = 30;
 
 impl Reporter {
-    /// Returns the pipeline requirement that a change no longer meets (G12); `None` if there is
-    /// none, or the landing carries no requirements. The event about it may still be on its way.
-    pub(crate) fn requirement_refusal(
-        &self,
-        order: &Landing,
-        facts: &ChangeFacts,
-    ) -> Option<String> {
-        order.requirements.as_ref()?.refusal(&order.queue.pipeline, facts, self.ports.clock.now())
-    }
-
     /// Returns why a change may not be merged yet: too many dependencies, an address that is no
     /// change, or a dependency that is not known to be merged (Z6.5). `None` if there is no reason.
-    /// Dependencies that its queue merged before it and addresses on hosts without a connection do
-    /// not count.
+    /// `needs` are dependencies that its queue merged before it; they and addresses on hosts without
+    /// a connection do not count.
     pub(crate) async fn dependency_refusal(
         &self,
-        order: &Landing,
+        change: &ChangeKey,
+        needs: &[ChangeKey],
         facts: &ChangeFacts,
     ) -> Result<Option<String>, ReconcileError> {
         if names_too_many(&facts.depends_on) {
@@ -46,8 +35,7 @@ impl Reporter {
         )
         .await?;
         let named = facts.depends_on.iter().filter(|url| !strange.contains(url));
-        let named: Vec<_> =
-            named.map(|url| self.changes_at(url, &order.change.key.connection)).collect();
+        let named: Vec<_> = named.map(|url| self.changes_at(url, &change.connection)).collect();
         let mut looked_at = BTreeSet::new();
         for keys in parents.chain(named) {
             let Some(key) = keys.first() else {
@@ -57,7 +45,7 @@ impl Reporter {
                 ));
             };
             // A dependency on itself is ignored.
-            if keys.iter().any(|key| *key == order.change.key || order.needs.contains(key)) {
+            if keys.iter().any(|key| key == change || needs.contains(key)) {
                 continue;
             }
             if !looked_at.insert(key.clone()) {

@@ -270,7 +270,6 @@ mod tests {
             fence: 1,
             merge_attempted: false,
             has_unanswered_push: false,
-            in_flight_until: None,
             trouble: None,
             unverifiable_since: None,
             ordered_at: ORDERED,
@@ -338,7 +337,10 @@ mod tests {
             judged(vec![landed(1, minute), troubled(2, 2 * minute)], 60 * minute);
         assert_eq!(ended_at, None);
         assert!(given_up.unwrap().contains("org/one#2 at a has not been merged since"));
-        let silent = Some(landing(1, LandingState::Attempting { tip: commit() }));
+        let silent = Some(landing(
+            1,
+            LandingState::Merging(sluice_gate::Attempt { tip: commit(), in_flight_until: None }),
+        ));
         assert_eq!(judged(vec![silent.clone()], 29 * minute), (None, None));
         let (ended_at, given_up) = judged(vec![silent], 30 * minute);
         assert_eq!(ended_at, None);

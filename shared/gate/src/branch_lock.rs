@@ -161,7 +161,7 @@ impl BranchLockHolder {
                 && landing.trouble.as_ref().is_some_and(|trouble| lasts(trouble.since))
         };
         match &landing.state {
-            LandingState::Attempting { .. } => false,
+            LandingState::Merging(_) | LandingState::Pushing(_) => false,
             LandingState::Ordered => item == HolderItem::Gone || is_hopeless(),
             LandingState::Ended { end, .. } => {
                 let goes_on = self.has_later_members && matches!(end, LandingEnd::Landed { .. });

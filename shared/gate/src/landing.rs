@@ -1,11 +1,18 @@
 //! A landing: the record of merging a change into its branch and of verifying that the merged tree
-//! is the tested one.
+//! is the tested one. [`next`] decides what the reporter does with it.
+
+mod next;
+pub mod observation;
+#[cfg(test)]
+mod tests;
+
+pub use next::{IllegalObservation, Query, Step, UNVERIFIABLE_SECONDS, When, next};
 
 use crate::branch_lock::branch_of;
 use crate::filter::{NOT_SUBMITTABLE, refusal_by};
 use serde::{Deserialize, Serialize};
 use sluice_config::pipeline::{Filter, Pipeline, ReporterKind};
-use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef};
+use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus};
 use sluice_model::git::{Commit, LandingMethod, MergeMode};
 use sluice_model::{ItemId, PipelineName, QueueKey, Timestamp};
 
@@ -30,7 +37,7 @@ pub struct Landing {
     pub needs: Vec<ChangeKey>,
     /// The forge's merge mode.
     pub mode: MergeMode,
-    /// How it is merged: before the intent as the queue ordered it, then as it is attempted.
+    /// How it is merged: as the queue ordered it, until a push is replaced by a merge.
     #[serde(default, skip_serializing_if = "LandingMethod::is_merge")]
     pub method: LandingMethod,
     /// Landings ordered together with it, each tested on the result of the one before. One push may
@@ -67,10 +74,6 @@ pub struct Landing {
     /// shows whether it was made.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub has_unanswered_push: bool,
-    /// Until when the last request to the forge may still take effect, by the forge's clock. `None`
-    /// where the forge does not send its time; then the record's due time applies.
-    #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub in_flight_until: Option<Timestamp>,
     /// The problem that has prevented it for a while; `None` without one so far.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub trouble: Option<LandingTrouble>,
@@ -162,8 +165,67 @@ impl Landing {
 
     /// Returns whether a fast-forward push was started and has not ended; it may take effect late.
     pub fn is_moving(&self) -> bool {
-        self.method == LandingMethod::FastForward
-            && matches!(self.state, LandingState::Attempting { .. })
+        matches!(self.state, LandingState::Pushing(_))
+    }
+
+    /// Returns whether a push may have moved the branch, however long ago and whatever was attempted
+    /// since. The branch shows it.
+    pub fn may_have_been_pushed(&self) -> bool {
+        self.is_moving() || self.has_unanswered_push
+    }
+
+    /// Returns the request that the forge was sent last; `None` before the first one and after the
+    /// landing has ended.
+    pub fn attempt(&self) -> Option<&Attempt> {
+        match &self.state {
+            LandingState::Merging(attempt) | LandingState::Pushing(attempt) => Some(attempt),
+            LandingState::Ordered | LandingState::Ended { .. } => None,
+        }
+    }
+
+    /// Returns the landing with the intent to push or to merge stored, before the forge is asked.
+    /// The connection exists again, so that the result will be known.
+    pub fn with_intent(self, is_push: bool, attempt: Attempt) -> Self {
+        let trouble = self
+            .trouble
+            .clone()
+            .map(|trouble| LandingTrouble { is_connection_removed: false, ..trouble });
+        Self {
+            merge_attempted: true,
+            // While the forge is asked to merge, an earlier push may still be unanswered.
+            has_unanswered_push: self.has_unanswered_push || (self.is_moving() && !is_push),
+            method: if is_push { LandingMethod::FastForward } else { LandingMethod::Merge },
+            state: match is_push {
+                true => LandingState::Pushing(attempt),
+                false => LandingState::Merging(attempt),
+            },
+            trouble,
+            ..self
+        }
+    }
+
+    /// Returns the landing that is merged by the forge after a push that the forge refused, or did
+    /// not answer: then only the branch shows whether it was made.
+    pub fn with_push_replaced(self, is_unanswered: bool, attempt: Attempt) -> Self {
+        Self {
+            method: LandingMethod::Merge,
+            has_unanswered_push: self.has_unanswered_push || is_unanswered,
+            state: LandingState::Merging(attempt),
+            ..self
+        }
+    }
+
+    /// Returns whether a change is still open with the head and target branch that were tested.
+    pub fn is_as_tested(&self, facts: &ChangeFacts) -> bool {
+        facts.status == ChangeStatus::Open
+            && facts.change.head == self.change.head
+            && facts.change.branch == self.change.branch
+    }
+
+    /// Returns the pipeline requirement that a change no longer meets (G12); `None` if there is
+    /// none, or the landing carries no requirements.
+    pub fn missing_requirement(&self, facts: &ChangeFacts, now: Timestamp) -> Option<String> {
+        self.requirements.as_ref()?.refusal(&self.queue.pipeline, facts, now)
     }
 }
 
@@ -233,11 +295,10 @@ pub fn lands_in(pipeline: &Pipeline) -> bool {
 pub enum LandingState {
     /// Ordered; nothing was done yet.
     Ordered,
-    /// The forge is being asked. After a crash the forge is read before it is asked again.
-    Attempting {
-        /// The tip of the branch before the request.
-        tip: Commit,
-    },
+    /// The forge is being asked to merge. After a crash it is read before it is asked again.
+    Merging(Attempt),
+    /// The branch is being pushed to the tested commit, by this landing or by one ahead.
+    Pushing(Attempt),
     /// The landing has ended.
     Ended {
         /// The result.
@@ -245,6 +306,17 @@ pub enum LandingState {
         /// When.
         at: Timestamp,
     },
+}
+
+/// A request to a forge, stored before it is sent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Attempt {
+    /// The tip of the branch before the request.
+    pub tip: Commit,
+    /// Until when the request may still take effect, by the forge's clock. `None` where the forge
+    /// does not send its time; then the record's due time applies.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub in_flight_until: Option<Timestamp>,
 }
 
 /// The result of a landing.
@@ -296,29 +368,3 @@ impl LandingEnd {
 
 /// The reason of an item that leaves because its change is already merged, but not by this queue.
 pub const MERGED_ELSEWHERE: &str = "the change was merged outside this queue";
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use sluice_config::Pattern;
-    use sluice_config::pipeline::{FilterKind, GitHubFilter, Manager};
-
-    /// G12, Z6.4: a landing's record is bounded, however large a pipeline's filters are.
-    #[test]
-    fn the_requirements_of_a_landing_fit_into_its_record() {
-        let mut pipeline = Pipeline::new("gate", Manager::Dependent);
-        let of = |length: usize| Filter {
-            connection: "github".into(),
-            kind: FilterKind::GitHub(GitHubFilter {
-                status: vec![Pattern::new(&"x".repeat(length)).unwrap()],
-                ..GitHubFilter::default()
-            }),
-        };
-        pipeline.require = vec![of(20), of(REQUIREMENTS_BYTES_MAX), of(30)];
-        pipeline.reject = (0..200).map(|_| of(200)).collect();
-        let asks = MergeRequirements::of(&pipeline, Timestamp(1));
-        assert_eq!(asks.require, [of(20), of(30)]);
-        assert!(!asks.reject.is_empty());
-        assert!(serde_json::to_string(&asks).unwrap().len() < REQUIREMENTS_BYTES_MAX + 1_000);
-    }
-}

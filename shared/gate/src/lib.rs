@@ -33,7 +33,7 @@ pub use item::{Item, Job, JobStatus, MergeStatus, Reason, Reporting, WaitsFor};
 pub use items::Items;
 pub use job_feedback::JobFeedback;
 pub use landing::{
-    FollowingLanding, Landing, LandingEnd, LandingState, LandingTrouble, MERGED_ELSEWHERE,
+    Attempt, FollowingLanding, Landing, LandingEnd, LandingState, LandingTrouble, MERGED_ELSEWHERE,
     MergeRequirements,
 };
 pub use merge::{MergeOutcome, MergeResult};

@@ -144,7 +144,6 @@ mod tests {
             fence: fences[0],
             merge_attempted: false,
             has_unanswered_push: false,
-            in_flight_until: None,
             trouble: None,
             unverifiable_since: None,
             ordered_at: Timestamp(1),

@@ -356,9 +356,9 @@ impl Watch {
             let may_follow = match (&before.state, &after.state) {
                 (LandingState::Ended { .. }, _) => before.state == after.state,
                 // A refused push never started.
-                (LandingState::Attempting { .. }, LandingState::Ordered) => {
-                    before.method == LandingMethod::FastForward
-                        && after.method == LandingMethod::Merge
+                (LandingState::Merging(_), LandingState::Ordered) => false,
+                (LandingState::Pushing(_), LandingState::Ordered) => {
+                    after.method == LandingMethod::Merge
                 }
                 _ => true,
             };

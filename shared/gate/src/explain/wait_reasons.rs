@@ -66,7 +66,7 @@ pub fn wait_reasons<'i>(
     lines.push(match slot.status {
         SlotStatus::Landing => match around.landing.map(|landing| &landing.state) {
             None | Some(LandingState::Ordered) => "it passed and is about to be merged".to_owned(),
-            Some(LandingState::Attempting { .. }) => {
+            Some(LandingState::Merging(_) | LandingState::Pushing(_)) => {
                 "the forge was asked to merge it; without an answer the request is repeated".to_owned()
             }
             Some(LandingState::Ended { .. }) => "its merge has ended, and its queue has yet to process the result".to_owned(),

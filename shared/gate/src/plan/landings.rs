@@ -168,7 +168,6 @@ impl Planner<'_> {
             fence: self.fence_of(&branch)?,
             merge_attempted: item.merge_attempted,
             has_unanswered_push: false,
-            in_flight_until: None,
             trouble: None,
             unverifiable_since: None,
             ordered_at: self.now,

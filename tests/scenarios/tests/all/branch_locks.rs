@@ -3,7 +3,7 @@
 
 use sluice_forge::Forge;
 use sluice_gate::inbox::{InboxMessage, InboxMessageKind};
-use sluice_gate::{BranchLock, Landing, LandingEnd, LandingState, Reason};
+use sluice_gate::{Attempt, BranchLock, Landing, LandingEnd, LandingState, Reason};
 use sluice_gate_function::Gate;
 use sluice_memory::{Fate, Meddled, poll_once};
 use sluice_model::build::BuildResult;
@@ -299,7 +299,7 @@ fn a_landing_that_begins_while_it_is_withdrawn_continues() {
     assert!(reconciliation.as_mut().poll(&mut context).is_pending(), "it is about to commit");
     let record = records(&site, "landing#").remove(0);
     let landing: Landing = decode(&record).unwrap();
-    let state = LandingState::Attempting { tip: landing.base.clone() };
+    let state = LandingState::Merging(Attempt { tip: landing.base.clone(), in_flight_until: None });
     let begun =
         with_body(record, &Landing { state: state.clone(), merge_attempted: true, ..landing })
             .unwrap();

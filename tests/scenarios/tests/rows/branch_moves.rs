@@ -2,7 +2,7 @@
 
 use super::{buildsets, comments, merged, propose, site};
 use sluice_forge::Forge;
-use sluice_gate::{Landing, LandingState, LandingTrouble};
+use sluice_gate::{Attempt, Landing, LandingState, LandingTrouble};
 use sluice_memory::{Fate, poll_once};
 use sluice_model::change::ChangeKey;
 use sluice_model::git::{BranchKey, LandingMethod};
@@ -216,7 +216,7 @@ fn ordered_landings(site: &mut Site) -> [(Record, Landing); 3] {
 fn a_change_of_an_unanswered_push_is_not_reported_as_superseded() {
     let mut site = site_keeping_commits();
     let [(_, first), (record, second), _] = ordered_landings(&mut site);
-    let state = LandingState::Attempting { tip: first.base };
+    let state = LandingState::Merging(Attempt { tip: first.base, in_flight_until: None });
     let begun = Landing {
         method: LandingMethod::Merge,
         state: state.clone(),
@@ -297,10 +297,7 @@ fn a_push_clears_the_trouble_of_a_removed_connection() {
     assert!(reconciliation.as_mut().poll(&mut context).is_pending(), "it is about to push");
     let begun = orders.each_ref().map(|(record, _)| {
         let landing: Landing = decode(&site.world.record(&record.key).unwrap()).unwrap();
-        (
-            matches!(landing.state, LandingState::Attempting { .. }),
-            landing.trouble.unwrap().is_connection_removed,
-        )
+        (landing.attempt().is_some(), landing.trouble.unwrap().is_connection_removed)
     });
     assert_eq!(begun, [(true, false); 3]);
 }

@@ -7,7 +7,7 @@ use super::{
 };
 use bytes::Bytes;
 use sluice_forge::Forge;
-use sluice_gate::{Landing, LandingEnd, LandingState};
+use sluice_gate::{Attempt, Landing, LandingEnd, LandingState};
 use sluice_memory::{Fate, poll_once};
 use sluice_model::change::ChangeKey;
 use sluice_model::{ConnectionName, Timestamp};
@@ -253,7 +253,7 @@ fn a_landing_waits_by_the_clock_of_the_forge() {
     let record =
         records.iter().find(|record| record.key.partition.starts_with("landing#")).unwrap();
     let begun: Landing = decode(record).unwrap();
-    assert!(matches!(begun.state, LandingState::Attempting { .. }), "{begun:?}");
+    assert!(begun.attempt().is_some(), "{begun:?}");
     let forge = site.forge.clone() as Arc<dyn Forge>;
     let forges: BTreeMap<ConnectionName, Arc<dyn Forge>> =
         BTreeMap::from([("github".into(), forge)]);
@@ -458,7 +458,7 @@ fn begun(site: &Site, due_at: Option<Timestamp>) -> Landing {
     let record = order(site).unwrap();
     let landing: Landing = decode(&record).unwrap();
     let begun = Landing {
-        state: LandingState::Attempting { tip: landing.base.clone() },
+        state: LandingState::Merging(Attempt { tip: landing.base.clone(), in_flight_until: None }),
         merge_attempted: true,
         ..landing
     };

@@ -92,8 +92,7 @@ impl Watch {
         before: Option<&Landing>,
         after: &Landing,
     ) -> Result<(), String> {
-        let has_begun =
-            |landing: &Landing| matches!(landing.state, LandingState::Attempting { .. });
+        let has_begun = |landing: &Landing| landing.attempt().is_some();
         if !has_begun(after) || before.is_none_or(has_begun) {
             return Ok(());
         }

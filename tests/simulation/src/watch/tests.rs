@@ -47,7 +47,6 @@ fn landing(head: &str, name: &str, landed: &str) -> Landing {
         fence: 1,
         merge_attempted: true,
         has_unanswered_push: false,
-        in_flight_until: None,
         trouble: None,
         unverifiable_since: None,
         ordered_at: Timestamp(1),

@@ -6,7 +6,7 @@ use crate::branch_lock::{
     BASE_MOVED_MAX, BranchLockView, COURTESY_SECONDS, HolderItem, RESERVATION_SECONDS,
     TROUBLE_SECONDS,
 };
-use crate::landing::{LandingEnd, LandingState};
+use crate::landing::{Attempt, LandingEnd, LandingState};
 use crate::queue::SlotStatus;
 use insta::assert_snapshot;
 use sluice_config::pipeline::Manager;
@@ -198,7 +198,8 @@ fn a_holder_is_over_when_its_landing_is_and_none_of_its_bundle_follows() {
     let ended = |end: LandingEnd| in_state(LandingState::Ended { end, at: bench.now });
     let landed = ended(LandingEnd::Landed { commit: commit.clone() });
     let moved = ended(LandingEnd::BaseMoved { tip: commit.clone() });
-    let attempting = in_state(LandingState::Attempting { tip: commit });
+    let attempting =
+        in_state(LandingState::Merging(Attempt { tip: commit, in_flight_until: None }));
     let now = bench.now;
     for item in [HolderItem::Queued, HolderItem::Gone] {
         assert!(
@@ -365,8 +366,10 @@ fn a_bundle_is_passed_by_as_long_as_nothing_of_it_has_begun() {
             "it is waited for"
         );
         let tip = troubled.base.clone();
-        let attempting =
-            crate::Landing { state: LandingState::Attempting { tip }, ..troubled.clone() };
+        let attempting = crate::Landing {
+            state: LandingState::Merging(Attempt { tip, in_flight_until: None }),
+            ..troubled.clone()
+        };
         assert!(
             !holder.is_abandoned(Some(&attempting), HolderItem::Queued, later),
             "it may be merging"

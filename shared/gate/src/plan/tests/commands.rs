@@ -2,7 +2,7 @@
 
 use super::bench::Bench;
 use crate::inbox::InboxMessageKind;
-use crate::landing::{LandingEnd, LandingState, LandingTrouble};
+use crate::landing::{Attempt, LandingEnd, LandingState, LandingTrouble};
 use crate::plan::LayoutNumbers;
 use crate::report::ReportAction;
 use insta::assert_snapshot;
@@ -181,7 +181,8 @@ fn an_operator_ends_a_bundle_of_which_a_part_has_landed_where_its_connection_is_
         let id = bench.head.slots().nth(1).unwrap().id.clone();
         let landing = bench.landings.get_mut(&id).unwrap();
         if has_begun {
-            landing.state = LandingState::Attempting { tip: landing.base.clone() };
+            landing.state =
+                LandingState::Merging(Attempt { tip: landing.base.clone(), in_flight_until: None });
         }
         bench.dequeue(named);
         bench.run();

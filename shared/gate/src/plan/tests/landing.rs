@@ -2,7 +2,7 @@
 //! change meanwhile.
 
 use super::bench::Bench;
-use crate::landing::{Landing, LandingEnd, LandingState, LandingTrouble};
+use crate::landing::{Attempt, Landing, LandingEnd, LandingState, LandingTrouble};
 use crate::plan::LayoutNumbers;
 use crate::queue::SlotStatus;
 use insta::assert_snapshot;
@@ -192,7 +192,8 @@ fn an_operator_cancels_a_landing_that_cannot_be_carried_out() {
 #[test]
 fn a_landing_that_may_have_merged_is_not_cancelled() {
     let begun = |landing: &mut Landing| {
-        landing.state = LandingState::Attempting { tip: landing.base.clone() }
+        landing.state =
+            LandingState::Merging(Attempt { tip: landing.base.clone(), in_flight_until: None })
     };
     let pushed = |landing: &mut Landing| landing.has_unanswered_push = true;
     for may_land in [&begun as &dyn Fn(&mut Landing), &pushed] {
@@ -214,7 +215,8 @@ fn a_landing_that_may_have_merged_is_not_cancelled() {
 #[test]
 fn a_landing_without_a_connection_is_cancelled_although_it_may_have_merged() {
     let begun = |landing: &mut Landing| {
-        landing.state = LandingState::Attempting { tip: landing.base.clone() }
+        landing.state =
+            LandingState::Merging(Attempt { tip: landing.base.clone(), in_flight_until: None })
     };
     let pushed = |landing: &mut Landing| landing.has_unanswered_push = true;
     for may_land in [&begun as &dyn Fn(&mut Landing), &pushed] {
