@@ -227,19 +227,21 @@ impl Sim {
 
     /// Checks that the outbox of a message's cell was sent before the message is acknowledged: after
     /// a crash between a commit and its wakeups, only the message has them sent soon. While another
-    /// task has a message of the same cell, that one sends them.
+    /// task has a message of the same cell, that one sends them, and so does one of the `failed`
+    /// messages of the same batch.
     ///
     /// # Errors
     /// That the outbox was not sent.
-    fn check_outbox(&self, message: &Incoming) -> Result<(), Failure> {
+    fn check_outbox(&self, message: &Incoming, failed: &[&Incoming]) -> Result<(), Failure> {
         let Some(key) = cell_of(message) else { return Ok(()) };
+        let names_it = |other: &Incoming| cell_of(other).as_ref() == Some(&key);
         let has_it = |task: &Task| match &task.kind {
-            Kind::Handle { messages, .. } => {
-                messages.iter().any(|other| cell_of(other).as_ref() == Some(&key))
-            }
+            Kind::Handle { messages, .. } => messages.iter().any(names_it),
             _ => false,
         };
-        if self.site.world.is_unsent(&key) && !self.tasks.iter().any(has_it) {
+        let is_left_to_another =
+            || self.tasks.iter().any(has_it) || failed.iter().copied().any(names_it);
+        if self.site.world.is_unsent(&key) && !is_left_to_another() {
             return Err(self.failure(format!(
                 "the message for {key} is acknowledged, but its outbox was not sent"
             )));
@@ -256,10 +258,10 @@ impl Sim {
             (Kind::Handle { queue, messages, .. }, Done::Handled(failed)) => {
                 let keeps = self.faults_are_on
                     && self.random.per_mille(self.shape.fault_profile.undeleted_messages);
-                for message in
-                    messages.iter().filter(|message| !keeps && !failed.contains(&message.id))
-                {
-                    self.check_outbox(message)?;
+                let (again, handled): (Vec<&Incoming>, Vec<&Incoming>) =
+                    messages.iter().partition(|message| failed.contains(&message.id));
+                for message in handled.into_iter().filter(|_| !keeps) {
+                    self.check_outbox(message, &again)?;
                     self.site.world.drop_message(queue, &message.receipt);
                 }
             }
@@ -390,15 +392,14 @@ impl Sim {
     }
 }
 
-/// Returns the record whose outbox a message guards: the head of the queue, provider or tenant, or
-/// the delivery. `None` for other messages.
+/// Returns the record whose outbox a message guards: the head of the queue or provider, or the
+/// delivery. `None` for other messages; the outbox of a tenant is left to the sweep.
 fn cell_of(message: &Incoming) -> Option<sluice_runtime::Key> {
     match serde_json::from_str(&message.body).ok()? {
         Wakeup::Queue { queue } | Wakeup::Answer { queue } => {
             Some(sluice_records::queue::head_key(&queue))
         }
         Wakeup::Pool { provider } => Some(sluice_records::provider::head_key(&provider)),
-        Wakeup::Tenant { tenant } => Some(sluice_records::tenant::key(&tenant)),
         Wakeup::Delivery { delivery, .. } => Some(sluice_records::delivery::key(&delivery)),
         _ => None,
     }
