@@ -5,8 +5,9 @@ use super::{Oracle, QueuedItem, Tip, branch_of};
 use crate::graphs::USES;
 use crate::scenarios::lands;
 use crate::truth;
-use sluice_gate::Item;
+use sluice_gate::{Item, Job, JobStatus};
 use sluice_model::QueueKey;
+use sluice_model::build::BuildResult;
 use sluice_model::change::ChangeRef;
 use sluice_model::git::BranchKey;
 use sluice_records::report::Buildset;
@@ -37,6 +38,17 @@ pub(super) fn together(item: &Item) -> impl Iterator<Item = &ChangeRef> {
     members.chain([candidate]).map(|one| &one.change)
 }
 
+/// Returns whether a job ended by itself. One that another member's failure cut short says nothing
+/// about the tested tree.
+fn has_own_result(job: &Job) -> bool {
+    match &job.status {
+        JobStatus::Ended { result: BuildResult::Aborted, detail: Some(why), .. } => {
+            !why.starts_with(BUNDLE_FAILED)
+        }
+        status => matches!(status, JobStatus::Ended { .. }),
+    }
+}
+
 impl Oracle {
     /// Checks a bundle member that left as tested, or because another member failed.
     pub(super) fn check_bundle_item(
@@ -46,8 +58,7 @@ impl Oracle {
         store: &Store,
     ) -> Result<(), String> {
         let item = &set.item;
-        let is_complete =
-            item.merged().is_some() && item.jobs.iter().all(|job| job.result().is_some());
+        let is_complete = item.merged().is_some() && item.jobs.iter().all(has_own_result);
         if set.result == "FAILURE" && set.why.starts_with(BUNDLE_FAILED) && !is_complete {
             let lacks = self.conflicts(item, queued) || self.is_any_greedy();
             return if lacks {
