@@ -2,7 +2,9 @@
 //! landings from the reporter.
 
 use super::artifacts::Required;
-use super::job_graph::{ended, is_unblocked, is_unreachable, parent_builds, skip_unreachable_jobs};
+use super::job_graph::{
+    end_without_build, ended, is_unblocked, is_unreachable, parent_builds, skip_unreachable_jobs,
+};
 use super::reporter_jobs::is_in_phase;
 use super::semaphores::Permit;
 use super::shared_builds::Sharing;
@@ -335,8 +337,7 @@ impl Planner<'_> {
             }
             Required::Missing(why) => {
                 item.add_reason(self.now, format!("{}: FAILURE: {why}", summary.name));
-                item.jobs[at].waits_for = None;
-                item.jobs[at].status = ended(BuildResult::Failure, Some(why), self.now);
+                end_without_build(&mut item.jobs[at], BuildResult::Failure, Some(why), self.now);
                 return true;
             }
         };

@@ -45,8 +45,7 @@ pub(super) fn skip_unreachable_jobs(item: &mut Item, now: Timestamp) -> bool {
         else {
             break;
         };
-        item.jobs[at].waits_for = None;
-        item.jobs[at].status = ended(BuildResult::Skipped, Some(why), now);
+        end_without_build(&mut item.jobs[at], BuildResult::Skipped, Some(why), now);
         any = true;
     }
     any
@@ -178,7 +177,7 @@ pub(super) fn skip_unchosen(item: &mut Item, at: usize, chosen: &[JobName], now:
     for job in item.jobs.iter_mut().filter(|job| job.status == JobStatus::Waiting) {
         let is_child = job.summary.dependencies.iter().any(|dependency| dependency.name == parent);
         if is_child && !chosen.contains(&job.summary.name) {
-            job.status = ended(BuildResult::Skipped, Some(left_out_reason(&parent)), now);
+            end_without_build(job, BuildResult::Skipped, Some(left_out_reason(&parent)), now);
         }
     }
 }
@@ -296,10 +295,22 @@ impl Planner<'_> {
         let now = self.now;
         if let Some(item) = self.item_mut(id) {
             for job in item.jobs.iter_mut().filter(|job| job.status == JobStatus::Waiting) {
-                job.status = ended(BuildResult::Skipped, Some(why.to_owned()), now);
+                end_without_build(job, BuildResult::Skipped, Some(why.to_owned()), now);
             }
         }
     }
+}
+
+/// Ends a waiting job at `now` without a build. It no longer names the build of an earlier attempt,
+/// which has a result of its own (J16).
+pub(super) fn end_without_build(
+    job: &mut Job,
+    result: BuildResult,
+    detail: Option<String>,
+    now: Timestamp,
+) {
+    (job.build, job.waits_for) = (None, None);
+    job.status = ended(result, detail, now);
 }
 
 /// Returns the status of a job that ends at `now` without a result of a build: without start time

@@ -82,7 +82,7 @@ impl SharedBuild {
             .filter(|job| job.status == JobStatus::Waiting && is_direct_dependent(job, &name))
         {
             if let Some((_, status)) = left_out.iter().find(|(left, _)| *left == job.summary.name) {
-                job.status = status.clone();
+                (job.build, job.status) = (None, status.clone());
             }
         }
         if !item.builds.contains(&build) {

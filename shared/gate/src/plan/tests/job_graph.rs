@@ -505,6 +505,56 @@ fn a_dependency_in_another_queue_provides() {
     );
 }
 
+/// Z4.3, J16: a job whose artifact is gone when it is to be tried again fails without a build. It
+/// does not name the build that ended with `RETRY`, which has that result.
+#[test]
+fn a_retried_job_whose_artifact_is_gone_fails_without_a_build() {
+    let mut bench = Bench::new(Manager::Independent, &[]);
+    image_jobs(&mut bench);
+    bench.jobs[0] = job("slow");
+    bench.jobs[1].dependencies.clear();
+    let change = bench.change('A');
+    let provided = |state| {
+        let offer = ProvidingJob { job: "build".into(), provides: vec!["image".to_owned()], state };
+        ProvidedArtifacts { change: change.clone(), jobs: vec![offer] }
+    };
+    let there = ProvidingJobState::Available(Some("image-of-a".into()));
+    bench.provided.insert(change.clone(), provided(there));
+    bench.approve_needing('B', "A");
+    bench.run();
+    let first = order(&bench, 'B', "user").build.clone();
+    let failed = ProvidingJobState::Failed(BuildResult::Failure);
+    bench.provided.insert(change.clone(), provided(failed));
+    bench.end('B', "user", Retry);
+    bench.run();
+    let (failure, why) = result(&bench, "user");
+    assert_eq!(failure, Some(Failure), "{why}");
+    assert!(why.contains("Job user requires artifact(s) image"), "{why}");
+    let item = bench.items.values().next().expect("the other job goes on");
+    let user = item.jobs.iter().find(|job| job.summary.name.as_str() == "user").unwrap();
+    assert_eq!(user.build, None);
+    assert!(item.builds.contains(&first), "the build of the first attempt stays listed");
+}
+
+/// J16, G20: a job that waits for its next attempt and is skipped does not name the build of the
+/// attempt before.
+#[test]
+fn a_retried_job_that_is_skipped_names_no_build() {
+    let mut bench = Bench::gate(&[]);
+    bench.jobs = vec![job("unit"), job("other"), job("slow")];
+    bench.fail_fast = true;
+    bench.approve("BA");
+    bench.run();
+    // In one plan: the retry is not ordered before the failure is known.
+    bench.end('A', "unit", Retry);
+    bench.end('A', "other", Failure);
+    bench.run();
+    let items = bench.items.values().filter(|item| item.candidate.change == bench.change('A'));
+    let unit = items.flat_map(|item| &item.jobs).find(|job| job.summary.name.as_str() == "unit");
+    let unit = unit.expect("it waits for the change ahead");
+    assert_eq!((unit.result(), &unit.build), (Some(Skipped), &None));
+}
+
 /// Z4.3, Z6.5: members of a dependency cycle that are tested separately do not wait for each
 /// other's artifacts.
 #[test]
