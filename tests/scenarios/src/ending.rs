@@ -60,6 +60,10 @@ impl Site {
                 "queue" if record.key.sort != "head" => {
                     left_over.push(format!("the record {}", record.key))
                 }
+                // It has no changes: their records are reported above.
+                "queue" if record.find.is_some() => {
+                    left_over.push(format!("the record {} is still listed as live", record.key));
+                }
                 // The hosted change is in no queue any more.
                 "queue"
                     if decode_or_log::<StoredHead>(&record)

@@ -61,6 +61,14 @@ pub fn play(site: &mut Site, changes: &[&ChangeKey]) -> Ending {
     site.ending(&["org/one", "org/two"], changes)
 }
 
+/// Plays the story of all proposed changes, approved in the order of their numbers, to its end.
+pub fn play_all(site: &mut Site) -> Ending {
+    let mut changes: Vec<ChangeKey> =
+        site.forge.changes().into_iter().map(|change| change.facts.change.key).collect();
+    changes.sort_by_key(ChangeKey::number);
+    play(site, &changes.iter().collect::<Vec<_>>())
+}
+
 /// A check pipeline that tests each change separately, and a gate that merges the changes it
 /// tested.
 pub const PIPELINES: &str = "

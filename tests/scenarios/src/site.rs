@@ -48,6 +48,10 @@ use std::sync::{Arc, Mutex};
 const ROUNDS_MAX: u64 = 10_000;
 /// How many seconds a received message stays invisible.
 const VISIBILITY_SECONDS: u32 = 30;
+/// The number of sweeps after which a condition at a site at rest never holds.
+const SWEEPS_MAX: u32 = 3;
+/// How often a failing command is repeated.
+const REPEATS_MAX: u32 = 3;
 /// The time at which every scenario starts.
 const START: Timestamp = Timestamp(1_800_000_000_000);
 
@@ -223,6 +227,11 @@ impl Site {
         self.deaths
     }
 
+    /// Has another seed decide the order of events from now on.
+    pub fn reseed(&mut self, seed: u64) {
+        self.random = seed | 1;
+    }
+
     /// Sets the fate of the step that is this many steps ahead.
     pub fn set_fate(&self, steps_from_now: u64, fate: Fate) {
         self.world.set_fate(self.world.steps() + steps_from_now, fate);
@@ -264,6 +273,42 @@ impl Site {
             assert!(self.advance(), "the site came to rest before the condition held");
         }
         panic!("the condition never holds");
+    }
+
+    /// Runs until the condition holds. Where the site comes to rest before, sweeps find what a lost
+    /// webhook left undone. Panics if the condition does not hold after [`SWEEPS_MAX`] of them.
+    pub fn run_and_sweep_until(&mut self, is_reached: impl Fn(&Self) -> bool) {
+        let mut sweeps = 0;
+        for _ in 0..ROUNDS_MAX {
+            if is_reached(self) {
+                return;
+            }
+            if !self.advance() {
+                assert!(sweeps < SWEEPS_MAX, "the condition does not hold after {sweeps} sweeps");
+                sweeps += 1;
+                self.sweep();
+            }
+        }
+        panic!("the condition never holds");
+    }
+
+    /// Does something as an operator does who repeats a command that failed, at most
+    /// [`REPEATS_MAX`] times. `command` returns `None` if its program was stopped.
+    pub fn repeat<T, E: std::fmt::Debug>(command: impl Fn() -> Option<Result<T, E>>) -> T {
+        let mut repeats = 0;
+        loop {
+            match command() {
+                Some(Ok(done)) => return done,
+                failed => {
+                    assert!(
+                        repeats < REPEATS_MAX,
+                        "failed {repeats} times: {:?}",
+                        failed.map(|f| f.err())
+                    );
+                    repeats += 1;
+                }
+            }
+        }
     }
 
     /// Runs until nothing is left to do, and calls `check` before each step.

@@ -1,9 +1,9 @@
 //! Bundles of two changes while functions die and calls fail: both members land or neither (Z6.5).
 
-use sluice_memory::Fate;
 use sluice_model::build::BuildResult;
 use sluice_scenarios::repos::Tree;
 use sluice_scenarios::sample::{self, PIPELINES};
+use sluice_scenarios::stops::{Stops, Story};
 use sluice_scenarios::{Ending, Site};
 use std::collections::BTreeMap;
 
@@ -39,31 +39,22 @@ fn run_scenario(seed: u64, prepare: impl FnOnce(&mut Site)) -> Ending {
 
 /// Runs the scenario with this project configuration.
 fn run_scenario_with(project: &str, seed: u64, prepare: impl FnOnce(&mut Site)) -> Ending {
-    let mut site = sample::site(seed, &[PIPELINES, JOBS].concat(), project, judge);
+    let mut site = site(project, seed);
     prepare(&mut site);
-    let forge = site.forge.clone();
-    let a = forge.propose(
-        "org/one",
-        1,
-        "A",
-        "Depends-On: https://forge.test/org/two/pull/2",
-        &[("a", "A")],
-    );
-    let b = forge.propose(
-        "org/two",
-        2,
-        "B",
-        "Depends-On: https://forge.test/org/one/pull/1",
-        &[("b", "B")],
-    );
-    let c = forge.propose(
-        "org/one",
-        3,
-        "C",
-        "Depends-On: https://forge.test/org/two/pull/2",
-        &[("c", "C")],
-    );
-    sample::play(&mut site, &[&a, &b, &c])
+    sample::play_all(&mut site)
+}
+
+/// Returns a site with this project configuration and the three changes.
+fn site(project: &str, seed: u64) -> Site {
+    let site = sample::site(seed, &[PIPELINES, JOBS].concat(), project, judge);
+    let forge = &site.forge;
+    let on = |project: &str, number: u64| {
+        format!("Depends-On: https://forge.test/org/{project}/pull/{number}")
+    };
+    forge.propose("org/one", 1, "A", &on("two", 2), &[("a", "A")]);
+    forge.propose("org/two", 2, "B", &on("one", 1), &[("b", "B")]);
+    forge.propose("org/one", 3, "C", &on("two", 2), &[("c", "C")]);
+    site
 }
 
 /// Returns the end of the undisturbed scenario.
@@ -90,28 +81,8 @@ fn a_bundle_lands_as_one_in_every_order_of_messages() {
 /// call.
 #[test]
 fn a_bundle_lands_as_one_whatever_call_dies_or_fails() {
-    let every =
-        std::env::var("SLUICE_STORY_EVERY").ok().and_then(|text| text.parse().ok()).unwrap_or(13);
-    let expected = undisturbed();
-    let fates =
-        [Fate::DiesAfter, Fate::DiesBefore, Fate::FailsAfter, Fate::FailsBefore, Fate::Throttled];
-    let (mut missed, mut struck) = (0, 0);
-    for (number, step) in (0_u64..100_000).step_by(every).enumerate() {
-        let fate = fates[number % fates.len()];
-        let world = std::cell::RefCell::new(None);
-        let ending = run_scenario(step + 1, |site| {
-            (site.twice, site.twins) = (number % 2 == 1, number % 4 >= 2);
-            site.set_fate(step, fate);
-            *world.borrow_mut() = Some(site.world.clone());
-        });
-        assert_eq!(ending, expected, "{fate:?} at call {step}");
-        let has_struck = world.borrow().as_ref().is_some_and(|world| world.fates_left() == 0);
-        (missed, struck) = if has_struck { (0, struck + 1) } else { (missed + 1, struck) };
-        if missed >= 8 {
-            break;
-        }
-    }
-    assert!(struck * every > 200, "only {struck} fates took effect");
+    let story = Story { set_up: || site(PROJECT, 1), play: sample::play_all };
+    story.stop_everywhere(&Stops::of_all_kinds(13), &undisturbed());
 }
 
 /// Removes comments and buildsets, which depend on how often a late event has the changes checked
@@ -150,26 +121,9 @@ fn a_bundle_is_checked_as_one_in_every_order_of_messages() {
 /// call dies or fails.
 #[test]
 fn a_bundle_is_checked_as_one_whatever_call_dies_or_fails() {
-    let every =
-        std::env::var("SLUICE_STORY_EVERY").ok().and_then(|text| text.parse().ok()).unwrap_or(31);
-    let expected = undisturbed_with_check();
-    let fates =
-        [Fate::DiesAfter, Fate::DiesBefore, Fate::FailsAfter, Fate::FailsBefore, Fate::Throttled];
-    let (mut missed, mut struck) = (0, 0);
-    for (number, step) in (0_u64..100_000).step_by(every).enumerate() {
-        let fate = fates[number % fates.len()];
-        let world = std::cell::RefCell::new(None);
-        let ending = run_scenario_with(CHECKED, step + 1, |site| {
-            (site.twice, site.twins) = (number % 2 == 1, number % 4 >= 2);
-            site.set_fate(step, fate);
-            *world.borrow_mut() = Some(site.world.clone());
-        });
-        assert_eq!(without_repeated_checks(ending), expected, "{fate:?} at call {step}");
-        let has_struck = world.borrow().as_ref().is_some_and(|world| world.fates_left() == 0);
-        (missed, struck) = if has_struck { (0, struck + 1) } else { (missed + 1, struck) };
-        if missed >= 8 {
-            break;
-        }
-    }
-    assert!(struck * every > 200, "only {struck} fates took effect");
+    let story = Story {
+        set_up: || site(CHECKED, 1),
+        play: |site| without_repeated_checks(sample::play_all(site)),
+    };
+    story.stop_everywhere(&Stops::of_all_kinds(31), &undisturbed_with_check());
 }

@@ -73,7 +73,10 @@ pub(super) fn propose_cycle(
 }
 
 /// Returns a site with such a cycle, checked and approved. The gate has not reconciled yet.
-fn approved_cycle(a: &[(&str, &str)], b: &[(&str, &str)]) -> (Site, ChangeKey, ChangeKey) {
+pub(super) fn approved_cycle(
+    a: &[(&str, &str)],
+    b: &[(&str, &str)],
+) -> (Site, ChangeKey, ChangeKey) {
     let mut site = site_with_cycles(MAIN);
     let (a, b) = propose_cycle(&site, a, b);
     site.run();

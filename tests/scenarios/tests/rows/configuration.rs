@@ -60,13 +60,13 @@ fn job_runs_in_check(site: &mut Site, number: u64, job: &str) -> bool {
 }
 
 /// Stores another main configuration and wakes the tenant.
-fn store_main(site: &Site, main: &str) {
+pub(super) fn store_main(site: &Site, main: &str) {
     let ports = site.ports();
     let text = Bytes::from(main.to_owned());
-    poll_once(ports.objects.put(connection::MAIN, text, PutMode::Always, "application/yaml"))
-        .unwrap()
-        .unwrap();
-    poll_once(cell::send(&ports, &[Wakeup::Tenant { tenant: demo() }])).unwrap().unwrap();
+    let put =
+        || ports.objects.put(connection::MAIN, text.clone(), PutMode::Always, "application/yaml");
+    Site::repeat(|| poll_once(put()));
+    Site::repeat(|| poll_once(cell::send(&ports, &[Wakeup::Tenant { tenant: demo() }])));
 }
 
 /// Returns a job definition that applies to changes of every branch.

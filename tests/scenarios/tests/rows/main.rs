@@ -36,6 +36,7 @@ mod reports;
 mod secrets;
 mod self_authored_events;
 mod standard_jobs;
+mod stops;
 mod system_events;
 mod tenants;
 mod timers;

@@ -44,7 +44,7 @@ fn items(site: &Site) -> Vec<(ChangeKey, ItemId)> {
 }
 
 /// Writes a command to the inbox of the queue and wakes the queue, as the CLI does.
-fn send_command(site: &Site, kind: InboxMessageKind) -> OperatorCommand {
+pub(super) fn send_command(site: &Site, kind: InboxMessageKind) -> OperatorCommand {
     let (id, event_id) = (InboxMessageId("command".to_owned()), "operator".to_owned());
     let message = InboxMessage {
         id,
@@ -57,9 +57,8 @@ fn send_command(site: &Site, kind: InboxMessageKind) -> OperatorCommand {
     };
     let (write, command) = operator_command::put(&integrated(), &message).unwrap();
     site.world.write_unchecked(write);
-    poll_once(cell::send(&site.ports(), &[Wakeup::Queue { queue: integrated() }]))
-        .unwrap()
-        .unwrap();
+    let wakeup = [Wakeup::Queue { queue: integrated() }];
+    Site::repeat(|| poll_once(cell::send(&site.ports(), &wakeup)));
     command
 }
 
