@@ -411,9 +411,8 @@ impl Run<'_> {
             None => Ok(Step::Push),
             Some(PushAnswer::Made) => self.end_of_tested(),
             Some(PushAnswer::BranchMoved(retry)) => Ok(Step::Wait(retry.clone())),
-            Some(PushAnswer::Refused(why)) if is_in_flight => Ok(self.wait_in_flight(why)),
             // Sluice may be allowed to merge where it may not push; the branch has not moved.
-            Some(PushAnswer::Refused(_)) if !was_pushing => {
+            Some(PushAnswer::Refused(_)) if !was_pushing && !is_in_flight => {
                 if self.seen.is_push_replaced {
                     return None;
                 }

@@ -267,7 +267,7 @@ fn a_refused_merge_is_explained_by_what_the_change_shows() {
     refused(Case::merging().much_later()).with(merged_since).leads_to(&[
         "intend merge",
         "merge",
-        "wait: org",
+        "wait: p1#1 at head was merged in the meantime",
     ]);
     refused(Case::merging().much_later())
         .with(|case| case.answers.after.change = no())
