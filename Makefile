@@ -15,7 +15,7 @@ PROGRAM := $(TARGET)/debug/sluice
 RANDOM_SEED = $$(od -An -N6 -tu8 /dev/urandom | tr -d " ")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo up test test-wide bench sim fuzz fuzzers lint format template dependencies advisories docs
+.PHONY: help setup build demo up test test-wide bench sim mutations fuzz fuzzers lint format template dependencies advisories docs
 
 help: ## Lists the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
@@ -48,8 +48,9 @@ test: build ## Runs every test.
 	@echo "==> testing, with files in $(FILES)"
 	@TMPDIR=$(FILES) PATH="$(TOOLS)/go/bin:$$PATH" SLUICE_WAIVE="$${SLUICE_WAIVE-$(strip $(WAIVED))}" CARGO="$(CARGO)" tests/run $(ARGS)
 
-test-wide: setup ## Runs what is too slow for every change: new seeds, every stop of the story, more random tests, fuzzing.
+test-wide: setup ## Runs what is too slow for every change: new seeds, every stop of the story, more random tests, mutants, fuzzing.
 	@$(MAKE) sim
+	@$(MAKE) mutations
 	@$(MAKE) fuzz
 
 bench: setup ## Measures calls, latency and throughput against the budget.
@@ -67,6 +68,9 @@ sim: setup ## Simulates whole sites from new seeds (or SEEDS=1..500), runs more 
 	@PROPTEST_RNG_SEED=$(RANDOM_SEED) PROPTEST_CASES=10000 $(CARGO) test --locked --package sluice-gate --package sluice-pool $(ARGS)
 	@SLUICE_SIM_EVERY=1 $(CARGO) test --locked --package sluice-simulation $(ARGS)
 	@SLUICE_STORY_EVERY=1 $(CARGO) test --locked --package sluice-scenarios $(ARGS)
+
+mutations: setup ## Changes the pure crates in a hundred small ways and lists the changes that no test notices.
+	@CARGO="$(CARGO)" tests/mutations/run $(ARGS)
 
 fuzzers: setup ## Builds the fuzzers.
 	@tests/fuzz/run 0
