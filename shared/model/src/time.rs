@@ -72,4 +72,19 @@ mod tests {
         assert_eq!(Timestamp(951_782_400_000).to_iso(), "2000-02-29T00:00:00");
         assert_eq!(Timestamp(1_795_259_025_999).to_iso(), "2026-11-21T11:03:45");
     }
+
+    /// Z9.1
+    #[test]
+    fn dates_beside_the_end_of_a_february_are_right_in_every_kind_of_year() {
+        let date = |seconds: u64| Timestamp(seconds * 1_000).date();
+        assert_eq!(date(36_547_200), (1971, 2, 28));
+        assert_eq!(date(36_633_600), (1971, 3, 1));
+        assert_eq!(date(68_169_600), (1972, 2, 29));
+        assert_eq!(date(68_256_000), (1972, 3, 1));
+        assert_eq!(date(946_598_400), (1999, 12, 31));
+        // A hundredth year has no leap day, a four-hundredth has one.
+        assert_eq!(date(4_107_456_000), (2100, 2, 28));
+        assert_eq!(date(4_107_542_400), (2100, 3, 1));
+        assert_eq!(date(13_574_563_200), (2400, 2, 29));
+    }
 }

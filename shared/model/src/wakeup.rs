@@ -292,4 +292,22 @@ mod tests {
             "each has its own"
         );
     }
+
+    /// Z6.7: a reconciled queue needs no second reconciliation for an answer; a delivery covers none.
+    #[test]
+    fn a_wakeup_covers_equal_ones_and_a_queue_covers_its_answers() {
+        let queue = |name: &str| QueueKey {
+            tenant: "t".into(),
+            pipeline: "gate".into(),
+            queue: name.into(),
+        };
+        let wakeup = |name: &str| Wakeup::Queue { queue: queue(name) };
+        let answer = |name: &str| Wakeup::Answer { queue: queue(name) };
+        assert!(wakeup("one").covers(&answer("one")) && wakeup("one").covers(&wakeup("one")));
+        assert!(!wakeup("one").covers(&answer("two")) && !wakeup("one").covers(&wakeup("two")));
+        assert!(!answer("one").covers(&wakeup("one")));
+        let delivery =
+            Wakeup::Delivery { delivery: "1".into(), project: ProjectName("org/one".to_owned()) };
+        assert!(!delivery.covers(&delivery));
+    }
 }

@@ -324,4 +324,13 @@ mod tests {
         assert_eq!(serde_json::from_str::<RunTime>(&text).ok(), Some(some));
         assert_eq!(serde_json::from_str::<RunTime>("{}").ok(), Some(RunTime::default()));
     }
+
+    /// Z4.7
+    #[test]
+    fn a_stored_value_of_another_kind_is_refused_with_the_values_that_are_read() {
+        for text in ["\"yes\"", "1"] {
+            let error = serde_json::from_str::<Tristate>(text).unwrap_err().to_string();
+            assert!(error.contains(r#"expected true, false or "auto""#), "{error}");
+        }
+    }
 }
