@@ -37,14 +37,17 @@ const SOURCES: [(&str, &str); 24] = [
 
 /// Returns the hash that identifies this version of the parser.
 pub(super) fn parser_version() -> u64 {
-    static VERSION: LazyLock<u64> = LazyLock::new(|| {
-        let bytes = SOURCES.iter().flat_map(|(_, text)| text.bytes());
-        // FNV-1a: it only has to tell versions apart, not to resist attacks.
-        bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
-            (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
-        })
-    });
+    static VERSION: LazyLock<u64> =
+        LazyLock::new(|| hash(SOURCES.iter().flat_map(|(_, text)| text.bytes())));
     *VERSION
+}
+
+/// Returns the hash FNV-1a of these bytes: it only has to tell versions apart, not to resist
+/// attacks.
+fn hash(bytes: impl Iterator<Item = u8>) -> u64 {
+    bytes.fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte)).wrapping_mul(0x0000_0100_0000_01b3)
+    })
 }
 
 #[cfg(test)]

@@ -250,3 +250,23 @@ pub(super) fn of_provider_object(fields: &Fields<'_>) -> AttributeSpans {
     }
     spans
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::JobStanza;
+    use super::*;
+
+    /// Z6.7: most entries of job lists set nothing, and thousands are stored.
+    #[test]
+    fn only_spans_that_exist_are_stored() {
+        let mut spans = AttributeSpans::default();
+        assert!(spans.is_empty());
+        let of = |spans: &AttributeSpans| {
+            let stanza = JobStanza { spans: spans.clone(), ..JobStanza::default() };
+            serde_json::to_value(stanza).unwrap_or_default().get("spans").is_some()
+        };
+        assert!(!of(&spans));
+        spans.0.push(("parent".to_owned(), Span::default()));
+        assert!(!spans.is_empty() && of(&spans));
+    }
+}

@@ -145,6 +145,20 @@ fn merge_keys_and_duplicates_follow_pyyaml() {
     assert_eq!(json_of("a: &b c\n*b : d"), json!({"a": "c", "c": "d"}));
 }
 
+/// Z2.4: `<<` takes mappings, also tagged ones, and lists of them, but no lists in lists.
+#[test]
+fn only_mappings_are_merged() {
+    for text in
+        ["<<: !override {a: 1}", "<<: !inherit [{a: 1}]", "<<: [!override {a: 1}]", "<<: [{a: 1}]"]
+    {
+        assert_eq!(json_of(text), json!({"a": 1}), "{text}");
+    }
+    for text in ["<<: [[{a: 1}]]", "<<: [!override [{a: 1}]]", "<<: [!unsafe {a: 1}]"] {
+        let refused = compose(text).unwrap_err();
+        assert!(refused.message.contains("expected a mapping for merging"), "{text}: {refused}");
+    }
+}
+
 /// Z2.4, Z6.6: configuration with a key that is there twice is refused, as Zuul refuses it; what
 /// `<<` brings in may be said again.
 #[test]

@@ -318,7 +318,7 @@ fn freezing_errors_are_marked_at_their_cause() {
     /// The marked text, and the message.
     type ExpectedMarks<'a> = &'a [(&'a str, &'a str)];
     // The config project's definitions, the project's file, the marked file, and the diagnostics.
-    let rows: [(&str, &str, &str, ExpectedMarks<'_>); 11] = [
+    let rows: [(&str, &str, &str, ExpectedMarks<'_>); 12] = [
         (
             "- job: {name: last, final: true, run: r}\n",
             "- project:\n    check:\n      jobs:\n        - last: {voting: false}\n        - last: {timeout: 4}\n",
@@ -370,6 +370,12 @@ fn freezing_errors_are_marked_at_their_cause() {
             "- project:\n    check:\n      jobs:\n        - a: {post-review: true}\n        - a: {voting: false}\n",
             "org/project",
             &[("true", "Pre-review pipeline check does not allow post-review job a")],
+        ),
+        (
+            "- job: {name: a, run: r}\n",
+            "- project:\n    check:\n      jobs:\n        - a: {voting: false}\n        - a: {abstract: true}\n",
+            "org/project",
+            &[("true", "Job a is abstract and may not be directly run")],
         ),
         (
             "- job: {name: a, abstract: true, run: r}\n",
