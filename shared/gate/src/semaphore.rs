@@ -170,3 +170,20 @@ impl Semaphore {
         self.holders.iter().any(|holder| holder.build == *build)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::SemaphoreKey;
+
+    /// N16, C2.1: the text is part of a record's key, so that no two semaphores have the same.
+    #[test]
+    fn semaphores_of_different_tenants_and_names_have_different_keys() {
+        let key = |tenant: Option<&str>, name: &str| {
+            SemaphoreKey { tenant: tenant.map(Into::into), name: name.to_owned() }.to_string()
+        };
+        assert_eq!(key(Some("acme"), "disk"), "acme/disk");
+        assert_eq!(key(None, "disk"), "/disk");
+        assert_eq!(key(Some("a/b"), "c"), "a%2fb/c");
+        assert_eq!(key(Some("a"), "b/c#%"), "a/b%2fc%23%25");
+    }
+}

@@ -181,6 +181,9 @@ fn stored_char(c: char) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sluice_config::pipeline::{Manager, Pipeline};
+    use sluice_model::QueueKey;
+    use sluice_model::change::{ChangeKey, ChangeRef};
 
     /// Z6.1: names in an MQTT topic are replaced, and the rest stays as it is written.
     #[test]
@@ -195,6 +198,26 @@ mod tests {
         ] {
             assert_eq!(fill_names(topic, value), filled, "{topic}");
         }
+    }
+
+    /// Z6.1: a name cannot make a topic that subscribers read as a pattern.
+    #[test]
+    fn wildcards_and_control_characters_in_a_topic_are_replaced() {
+        let queue = QueueKey { tenant: "acme".into(), pipeline: "gate".into(), queue: "q".into() };
+        let pipeline = Pipeline::new("gate", Manager::Dependent);
+        let key = ChangeKey::change("github".into(), "forge.test/org/one".into(), 7);
+        let (branch, head) = ("c++/#1\n".into(), "abc".into());
+        let change = ChangeRef { key, branch, head, patchset: "abc".to_owned() };
+        let words = MessageContext {
+            queue: &queue,
+            pipeline: &pipeline,
+            change: &change,
+            url: "https://forge.test/7",
+            page: "https://sluice.test/1",
+        };
+        let message =
+            ReportMessage { occasion: "success", words: &words, id: "1", web_root: "", text: "" };
+        assert_eq!(message.topic("a/{change.branch}/{action}/+"), "a/c__/_1_/success/_");
     }
 
     /// C2: the record of a report can be written, whatever its texts contain.

@@ -236,7 +236,12 @@ fn a_synthesized_revision_is_a_created_patchset() {
         status: None,
     };
     assert!(triggers(TriggerKind::Gerrit(on("patchset-created")), found.clone(), Some(&facts())));
-    assert!(!triggers(TriggerKind::Gerrit(on("comment-added")), found, Some(&facts())));
+    assert!(!triggers(TriggerKind::Gerrit(on("comment-added")), found.clone(), Some(&facts())));
+    for (username, is_triggered) in [("grace", true), ("alan", false)] {
+        let by = GerritTrigger { username: vec![pattern(username)], ..on("patchset-created") };
+        let found = triggers(TriggerKind::Gerrit(by), found.clone(), Some(&facts()));
+        assert_eq!(found, is_triggered, "{username}");
+    }
 }
 
 fn refused(require: GerritFilter, reject: GerritFilter, facts: &ChangeFacts) -> Option<String> {

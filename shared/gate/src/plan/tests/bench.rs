@@ -79,6 +79,8 @@ pub struct Bench {
     pub removed_bytes_max: usize,
     /// The reasons of items that left.
     pub removed_reasons: Vec<String>,
+    /// The items that were removed.
+    pub removed_items: Vec<Item>,
     /// The records of semaphores; [`Self::semaphore_max`] is the number of holders allowed.
     pub semaphores: BTreeMap<SemaphoreKey, Semaphore>,
     pub semaphore_max: u32,
@@ -188,6 +190,7 @@ impl Bench {
             conflict_detail: "file".to_owned(),
             removed_bytes_max: 0,
             removed_reasons: Vec::new(),
+            removed_items: Vec::new(),
             semaphores: BTreeMap::new(),
             semaphore_max: 1,
             blocked_queues: BTreeSet::new(),
@@ -498,6 +501,7 @@ impl Bench {
                 self.removed_reasons
                     .extend(removed.item.reasons.iter().map(|one| one.text.clone()));
                 self.items.remove(&removed.item.id);
+                self.removed_items.push(removed.item.clone());
                 return Some(format!("{name} leaves: {}", removed.result));
             }
             QueueAction::PutItem(item) => drop(self.items.insert(item.id.clone(), *item)),

@@ -465,6 +465,27 @@ fn queued_changes_with_a_new_cycle_are_dequeued_without_a_failure() {
     assert_eq!(bench.left, ["A DEQUEUED", "B DEQUEUED", "C SUCCESS"]);
 }
 
+/// D11: the reason names at most five of the changes of a cycle, and says whether there are more.
+#[test]
+fn the_report_of_a_new_cycle_names_five_changes_and_says_whether_there_are_more() {
+    for (changes, more) in [("ABCDE", ""), ("ABCDEF", " and others")] {
+        let mut bench = gate_with_dequeue_reports();
+        bench.approve("A");
+        for (change, dependency) in changes.chars().skip(1).zip(changes.chars()) {
+            bench.approve_needing(change, &dependency.to_string());
+        }
+        bench.run();
+        bench.update_needing('A', &changes[changes.len() - 1..]);
+        bench.run();
+        let comments = bench.comments();
+        let why = format!(
+            "org/one#65, org/one#66, org/one#67, org/one#68, org/one#69{more} form a dependency cycle"
+        );
+        let with_reason = comments.iter().filter(|text| text.contains(&why)).count();
+        assert_eq!((comments.len(), with_reason), (changes.len(), changes.len()), "{comments:?}");
+    }
+}
+
 /// D04, D11: if the queue forbids cycles, an update refuses one change; the other one is dequeued
 /// too.
 #[test]

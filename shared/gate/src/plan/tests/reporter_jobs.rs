@@ -2,6 +2,7 @@
 
 use super::bench::{Bench, after, job};
 use super::semaphores::holding;
+use crate::item::JobStatus;
 use crate::plan::{LayoutNumbers, ObservedBuild};
 use crate::queue::SlotStatus;
 use crate::report::ReportState;
@@ -239,6 +240,41 @@ fn a_reporter_is_not_run_where_the_report_could_not_be_made() {
             bench.removed_reasons
         );
     }
+}
+
+/// Z4.3: a reporter job that was skipped before keeps its reason when the report fails.
+#[test]
+fn a_report_that_fails_skips_only_reporter_jobs_that_are_left() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.jobs.push(JobSummary { voting: false, ..job("optional") });
+    bench.jobs.push(JobSummary { reporter: true, ..after("publish", &["optional"]) });
+    bench.jobs.push(reporter("announce"));
+    bench.approve("A");
+    bench.run();
+    bench.end('A', "optional", Failure);
+    bench.end('A', "unit", Success);
+    bench.run();
+    bench.land();
+    bench.run();
+    let item = bench.head.entries[0].first().id.clone();
+    let refused = ReportState::Refused { why: "it is locked".to_owned(), at: bench.now };
+    bench.report_states.insert(item, refused);
+    assert_eq!(bench.run(), "A leaves: SUCCESS");
+    let details: Vec<String> = bench.removed_items[0]
+        .jobs
+        .iter()
+        .filter_map(|job| match &job.status {
+            JobStatus::Ended { detail, .. } => detail.clone(),
+            _ => None,
+        })
+        .collect();
+    assert_eq!(
+        details,
+        [
+            "Skipped due to failed job optional",
+            "Skipped because the report was rejected: it is locked"
+        ]
+    );
 }
 
 /// Z7.6: a lost build of it is retried like any other.
