@@ -293,7 +293,7 @@ mod tests {
         );
     }
 
-    /// Z6.7: a reconciled queue needs no second reconciliation for an answer; a delivery covers none.
+    /// C2: a reconciled queue needs no second reconciliation for an answer; a delivery covers none.
     #[test]
     fn a_wakeup_covers_equal_ones_and_a_queue_covers_its_answers() {
         let queue = |name: &str| QueueKey {
