@@ -9,7 +9,7 @@ use crate::Reporter;
 use crate::land::retryable;
 use sluice_forge::{ErrorClass, Forge};
 use sluice_gate::landing::LANDING_RUN_MAX;
-use sluice_gate::{Attempt, Landing, LandingState};
+use sluice_gate::{Attempt, FailedPush, Landing, LandingState};
 use sluice_model::Timestamp;
 use sluice_model::change::ChangeKey;
 use sluice_model::git::{BranchKey, Commit, LandingMethod, Oid};
@@ -51,7 +51,7 @@ impl BranchPush {
         now: Timestamp,
     ) -> Result<Vec<Write>, PortError> {
         let intent = |(seen, order): &(Record, Landing)| {
-            let order = order.clone().with_intent(true, attempt.clone());
+            let order = order.clone().with_intent(LandingMethod::FastForward, attempt.clone());
             under_way(seen, &order, seen.revision, now)
         };
         self.behind.iter().map(intent).collect()
@@ -85,8 +85,8 @@ impl BranchPush {
         now: Timestamp,
     ) -> Result<Vec<Write>, PortError> {
         let unanswered = |(seen, order): &(Record, Landing)| {
-            let order = order.clone().with_intent(true, attempt.clone());
-            let order = order.with_push_replaced(true, attempt.clone());
+            let order = order.clone().with_intent(LandingMethod::FastForward, attempt.clone());
+            let order = order.with_push_replaced(FailedPush::Unanswered, attempt.clone());
             under_way(seen, &order, seen.revision + 1, now)
         };
         self.behind.iter().map(unanswered).collect()

@@ -137,13 +137,11 @@ impl Reporter {
                 .map_err(|error| ReconcileError::Retry(error.to_string()))?;
             match step {
                 Step::Observe(query) => self.observe(&mut run, query).await?,
-                Step::WriteIntent { is_push, in_flight_until } => {
-                    self.write_intent(&mut run, is_push, in_flight_until).await?;
+                Step::WriteIntent { method, in_flight_until } => {
+                    self.write_intent(&mut run, method, in_flight_until).await?;
                 }
                 Step::Push => run.push().await?,
-                Step::ReplacePush { is_unanswered } => {
-                    self.replace_push(&mut run, is_unanswered).await?;
-                }
+                Step::ReplacePush(push) => self.replace_push(&mut run, push).await?,
                 Step::Merge => run.merge().await?,
                 Step::NoteUnverifiable { since, why } => {
                     self.note_unverifiable(run, since).await?;

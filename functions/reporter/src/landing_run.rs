@@ -10,10 +10,10 @@ use sluice_gate::landing::observation::{
     Retry, View, reads_tip_of_member,
 };
 use sluice_gate::landing::{Query, When};
-use sluice_gate::{Attempt, Landing};
+use sluice_gate::{Attempt, FailedPush, Landing};
 use sluice_model::Timestamp;
 use sluice_model::change::{ChangeFacts, ChangeKey};
-use sluice_model::git::{BranchKey, Commit};
+use sluice_model::git::{BranchKey, Commit, LandingMethod};
 use sluice_records::{branch_lock, landing};
 use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::record::Record;
@@ -221,12 +221,12 @@ impl Reporter {
     pub(crate) async fn write_intent(
         &self,
         run: &mut LandingRun<'_>,
-        is_push: bool,
+        method: LandingMethod,
         in_flight_until: Option<Timestamp>,
     ) -> Result<(), ReconcileError> {
         let (tip, now) = (run.tip()?, self.ports.clock.now());
         let fences = branch_lock::fences(&run.ordered);
-        let push = run.push.as_ref().filter(|_| is_push);
+        let push = run.push.as_ref().filter(|_| !method.is_merge());
         let last = push.map_or(&run.ordered, |push| push.last(&run.ordered));
         let harmless = landing::put_non_config_merge(last, &tip, now)?;
         let asked = Attempt { tip, in_flight_until: run.in_flight_until(None) };
@@ -235,7 +235,7 @@ impl Reporter {
             Some(earlier) => Attempt { in_flight_until: earlier.in_flight_until, ..asked },
             None => asked,
         };
-        let order = run.ordered.clone().with_intent(is_push, attempt);
+        let order = run.ordered.clone().with_intent(method, attempt);
         let with = harmless.into_iter().chain(others).chain(branch_lock::checks(&fences)).collect();
         run.seen.intent =
             Some(match self.save(run.record.clone(), &order, with, in_flight_until).await? {
@@ -251,24 +251,23 @@ impl Reporter {
     }
 
     /// Stores that the forge merges a landing and those that the same push would have merged.
-    /// `is_unanswered` says whether the push may still take effect.
     pub(crate) async fn replace_push(
         &self,
         run: &mut LandingRun<'_>,
-        is_unanswered: bool,
+        failed: FailedPush,
     ) -> Result<(), ReconcileError> {
         let Some(push) = &run.push else {
             return Err(ReconcileError::Retry("no push was prepared".to_owned()));
         };
         let change = &run.ordered.change;
-        tracing::info!(%change, is_unanswered, "the branch was not pushed; asking the forge to merge");
+        tracing::info!(%change, push = ?failed, "the branch was not pushed; asking the forge to merge");
         let before = run.stored.attempt().and_then(|attempt| attempt.in_flight_until);
         let attempt = Attempt { tip: run.tip()?, in_flight_until: run.in_flight_until(before) };
-        let others = match is_unanswered {
-            true => push.unanswered(&attempt, self.ports.clock.now())?,
-            false => push.withdrawn()?,
+        let others = match failed {
+            FailedPush::Unanswered => push.unanswered(&attempt, self.ports.clock.now())?,
+            FailedPush::Refused => push.withdrawn()?,
         };
-        let order = run.stored.clone().with_push_replaced(is_unanswered, attempt);
+        let order = run.stored.clone().with_push_replaced(failed, attempt);
         let fences = branch_lock::fences(&order);
         let with = others.into_iter().chain(branch_lock::checks(&fences)).collect();
         let saved = self.save(run.record.clone(), &order, with, None).await?;

@@ -185,7 +185,7 @@ impl Landing {
 
     /// Returns the landing with the intent to push or to merge stored, before the forge is asked.
     /// The connection exists again, so that the result will be known.
-    pub fn with_intent(self, is_push: bool, attempt: Attempt) -> Self {
+    pub fn with_intent(self, method: LandingMethod, attempt: Attempt) -> Self {
         let trouble = self
             .trouble
             .clone()
@@ -193,23 +193,23 @@ impl Landing {
         Self {
             merge_attempted: true,
             // While the forge is asked to merge, an earlier push may still be unanswered.
-            has_unanswered_push: self.has_unanswered_push || (self.is_moving() && !is_push),
-            method: if is_push { LandingMethod::FastForward } else { LandingMethod::Merge },
-            state: match is_push {
-                true => LandingState::Pushing(attempt),
-                false => LandingState::Merging(attempt),
+            has_unanswered_push: self.has_unanswered_push
+                || (self.is_moving() && method.is_merge()),
+            method,
+            state: match method {
+                LandingMethod::FastForward => LandingState::Pushing(attempt),
+                LandingMethod::Merge => LandingState::Merging(attempt),
             },
             trouble,
             ..self
         }
     }
 
-    /// Returns the landing that is merged by the forge after a push that the forge refused, or did
-    /// not answer: then only the branch shows whether it was made.
-    pub fn with_push_replaced(self, is_unanswered: bool, attempt: Attempt) -> Self {
+    /// Returns the landing that is merged by the forge after a push that failed.
+    pub fn with_push_replaced(self, push: FailedPush, attempt: Attempt) -> Self {
         Self {
             method: LandingMethod::Merge,
-            has_unanswered_push: self.has_unanswered_push || is_unanswered,
+            has_unanswered_push: self.has_unanswered_push || push == FailedPush::Unanswered,
             state: LandingState::Merging(attempt),
             ..self
         }
@@ -306,6 +306,15 @@ pub enum LandingState {
         /// When.
         at: Timestamp,
     },
+}
+
+/// How a push failed that is replaced by a merge.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum FailedPush {
+    /// The forge refused it; the branch has not moved.
+    Refused,
+    /// No clear answer came. It may still take effect, and only the branch shows whether it was made.
+    Unanswered,
 }
 
 /// A request to a forge, stored before it is sent.

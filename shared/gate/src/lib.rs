@@ -33,8 +33,8 @@ pub use item::{Item, Job, JobStatus, MergeStatus, Reason, Reporting, WaitsFor};
 pub use items::Items;
 pub use job_feedback::JobFeedback;
 pub use landing::{
-    Attempt, FollowingLanding, Landing, LandingEnd, LandingState, LandingTrouble, MERGED_ELSEWHERE,
-    MergeRequirements,
+    Attempt, FailedPush, FollowingLanding, Landing, LandingEnd, LandingState, LandingTrouble,
+    MERGED_ELSEWHERE, MergeRequirements,
 };
 pub use merge::{MergeOutcome, MergeResult};
 pub use plan::{ChangesLimit, ObservedBuild, QueueAction, QueuePlan, QueueSnapshot, plan};

@@ -12,7 +12,7 @@ use super::observation::{
     Answer, Clocks, IntentResult, MemberView, MergeAnswer, Observation, PushAnswer, ReadMember,
     Retry, View,
 };
-use super::{Landing, LandingEnd, LandingState, TROUBLE_BYTES_MAX};
+use super::{FailedPush, Landing, LandingEnd, LandingState, TROUBLE_BYTES_MAX};
 use crate::filter::merge_requirement_message;
 use crate::item::cut;
 use sluice_model::Timestamp;
@@ -35,8 +35,8 @@ pub enum Step {
     /// Stores the intent to push or to merge. A run that finds it after a crash reads the forge
     /// before it asks again.
     WriteIntent {
-        /// Whether to push.
-        is_push: bool,
+        /// Whether to push or to merge.
+        method: LandingMethod,
         /// Until when a request of an earlier run may take effect, by the function's clock; the
         /// stored deadline stays in that case.
         in_flight_until: Option<Timestamp>,
@@ -44,10 +44,7 @@ pub enum Step {
     /// Pushes the tested commit; the intent is stored.
     Push,
     /// Replaces the stored intent to push by one to merge.
-    ReplacePush {
-        /// Whether the push may still take effect. The run ends then and the branch is read again.
-        is_unanswered: bool,
-    },
+    ReplacePush(FailedPush),
     /// Asks the forge to merge the change; the intent is stored.
     Merge,
     /// Stores since when the forge does not show the merged commit, and repeats the run later.
@@ -249,7 +246,8 @@ impl Run<'_> {
                 return Err(self.wait_in_flight("its branch does not contain it yet"));
             }
         }
-        Ok(Step::WriteIntent { is_push, in_flight_until: self.in_flight_until })
+        let method = if is_push { LandingMethod::FastForward } else { LandingMethod::Merge };
+        Ok(Step::WriteIntent { method, in_flight_until: self.in_flight_until })
     }
 
     /// Checks that a change is merged, or open with the tested head and branch, with merged
@@ -416,7 +414,7 @@ impl Run<'_> {
                 if self.seen.is_push_replaced {
                     return None;
                 }
-                Ok(Step::ReplacePush { is_unanswered: false })
+                Ok(Step::ReplacePush(FailedPush::Refused))
             }
             // After a second push without an answer the forge is asked to merge, so that the branch
             // is not blocked any longer. After so long a wait, the branch and the change are read
@@ -426,7 +424,7 @@ impl Run<'_> {
             {
                 Ok(match self.seen.is_push_replaced {
                     true => self.wait_in_flight("a push to its branch was not answered"),
-                    false => Step::ReplacePush { is_unanswered: true },
+                    false => Step::ReplacePush(FailedPush::Unanswered),
                 })
             }
             Some(PushAnswer::Refused(why)) => Ok(self.wait_in_flight(why)),

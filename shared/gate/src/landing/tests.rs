@@ -177,17 +177,17 @@ impl Case {
         for _ in 0..40 {
             match next(&self.landing, &seen, self.now).unwrap() {
                 Step::Observe(query) => self.answer(&mut seen, query),
-                Step::WriteIntent { is_push, .. } => {
-                    steps.push(if is_push { "intend push" } else { "intend merge" }.to_owned());
+                Step::WriteIntent { method, .. } => {
+                    let what = if method.is_merge() { "intend merge" } else { "intend push" };
+                    steps.push(what.to_owned());
                     seen.intent = self.answers.intent;
                 }
                 Step::Push => {
                     steps.push("push".to_owned());
                     seen.push = self.answers.push.clone();
                 }
-                Step::ReplacePush { is_unanswered } => {
-                    let how = if is_unanswered { "unanswered" } else { "refused" };
-                    steps.push(format!("replace {how} push"));
+                Step::ReplacePush(push) => {
+                    steps.push(format!("replace {push:?} push").to_lowercase());
                     seen.is_push_replaced = true;
                 }
                 Step::Merge => {

@@ -338,13 +338,13 @@ fn a_push_without_stored_commits_is_a_merge() {
 fn an_intent_remembers_a_push_that_may_take_effect() {
     let attempt = || Attempt { tip: commit("base", "base-tree"), in_flight_until: None };
     let ordered = Case::by_push().landing;
-    let pushed = ordered.clone().with_intent(true, attempt());
+    let pushed = ordered.clone().with_intent(LandingMethod::FastForward, attempt());
     assert!(pushed.is_moving() && pushed.merge_attempted && pushed.may_have_been_pushed());
-    let merged = pushed.clone().with_intent(false, attempt());
+    let merged = pushed.clone().with_intent(LandingMethod::Merge, attempt());
     assert!(!merged.is_moving() && merged.has_unanswered_push && merged.may_have_been_pushed());
-    let refused = pushed.clone().with_push_replaced(false, attempt());
+    let refused = pushed.clone().with_push_replaced(FailedPush::Refused, attempt());
     assert!(!refused.may_have_been_pushed() && refused.method == LandingMethod::Merge);
-    let unanswered = pushed.with_push_replaced(true, attempt());
+    let unanswered = pushed.with_push_replaced(FailedPush::Unanswered, attempt());
     assert!(unanswered.may_have_been_pushed() && !unanswered.is_moving());
-    assert!(!ordered.with_intent(false, attempt()).may_have_been_pushed());
+    assert!(!ordered.with_intent(LandingMethod::Merge, attempt()).may_have_been_pushed());
 }
