@@ -9,6 +9,9 @@ use std::fmt::Debug;
 /// later call is tried.
 const SHORTER_MAX: u32 = 8;
 
+/// After this many runs that end otherwise no further one is played.
+const FAILED_MAX: usize = 8;
+
 /// How many times as many calls as the undisturbed run has are tried at most.
 const LONGER_MAX: u64 = 10;
 
@@ -32,7 +35,8 @@ pub enum Deliveries {
 
 /// Which calls fail, and how.
 pub struct Stops<'a> {
-    /// The fates of the calls; each run has the next one of them.
+    /// The fates of the calls; each run has the next one of them. If every call is tried, it is
+    /// tried with each of them.
     pub fates: &'a [Fate],
     /// Every how many calls one fails. `SLUICE_STORY_EVERY` replaces it; 1 tries every call.
     pub every: usize,
@@ -65,13 +69,14 @@ impl<E: PartialEq + Debug> Story<E> {
     /// longest run of each kind has no call left.
     ///
     /// # Panics
-    /// If a run ends otherwise or does not end; the fate and the call are printed before.
+    /// If a run ends otherwise or does not end; the fate, the call and the end are printed before.
     pub fn stop_everywhere(&self, stops: &Stops<'_>, expected: &E) {
         let every = std::env::var("SLUICE_STORY_EVERY").ok().and_then(|text| text.parse().ok());
         let every = every.unwrap_or(stops.every).max(1);
         let calls = self.calls();
         let may_be_late = stops.deliveries == Deliveries::SometimesLate;
         let (mut struck, mut last, mut is_tried) = (0_u64, 0, false);
+        let mut failed: Vec<Run> = Vec::new();
         let mut shorter = [0, if may_be_late { 0 } else { SHORTER_MAX }];
         for (number, call) in (0..LONGER_MAX * calls).step_by(every).enumerate() {
             let is_late = may_be_late && matches!(number % 8, 3 | 5);
@@ -80,19 +85,30 @@ impl<E: PartialEq + Debug> Story<E> {
                 continue;
             }
             // Another fate for the same kind of run after eight runs.
-            let fate = stops.fates[(number + number / 8) % stops.fates.len()];
-            let run = Run { number, call, fate, is_late };
-            let (end, has_struck) = self.play_with(&run);
-            assert_eq!(end, *expected, "{run:?}");
+            let next = (number + number / 8) % stops.fates.len();
+            let fates = if every == 1 { stops.fates } else { &stops.fates[next..=next] };
+            let mut has_struck = false;
+            for fate in fates {
+                let run = Run { number, call, fate: *fate, is_late };
+                let (end, was_struck) = self.play_with(&run);
+                if end != *expected {
+                    eprintln!("{run:?} ends otherwise:\n{end:?}");
+                    failed.push(run);
+                }
+                has_struck |= was_struck;
+                struck += u64::from(was_struck);
+            }
             if has_struck {
-                (struck, shorter[kind], last, is_tried) = (struck + 1, 0, call, true);
+                (shorter[kind], last, is_tried) = (0, call, true);
             } else {
                 shorter[kind] += 1;
             }
-            if shorter.iter().all(|shorter| *shorter >= SHORTER_MAX) {
+            let is_over = shorter.iter().all(|shorter| *shorter >= SHORTER_MAX);
+            if is_over || failed.len() >= FAILED_MAX {
                 break;
             }
         }
+        assert!(failed.is_empty(), "these runs end otherwise than {expected:?}:\n{failed:?}");
         println!(
             "{:?}: {struck} struck, every {every} of up to {last} calls; an undisturbed run takes {calls}",
             stops.fates
