@@ -15,6 +15,7 @@ use sluice_records::codec::{decode, with_body};
 use sluice_records::queue::put_message;
 use sluice_records::report::Buildset;
 use sluice_reporter::Reporter;
+use sluice_runtime::batch::Reconciler as _;
 use sluice_runtime::record::{Expect, Record, Write};
 use sluice_runtime::{Clock as _, Ports, Records, batch, cell};
 use sluice_scenarios::forge::Announcement;
@@ -312,6 +313,55 @@ fn a_landing_that_begins_while_it_is_withdrawn_continues() {
         !records(&site, "buildset#").iter().any(|record| record.body.contains("DEQUEUED")),
         "it is still queued"
     );
+}
+
+/// Returns records that have the only landing begin just before each commit that writes a branch
+/// lock. If `is_checked` is false, they drop the condition on the landing.
+fn begins_before_takeover(site: &Site, is_checked: bool) -> Meddled {
+    let world = site.world.clone();
+    let is_of = |write: &Write, prefix: &str| write.key().partition.starts_with(prefix);
+    Meddled::writing(site.ports().records, move |writes| {
+        let takes_lock =
+            |write: &Write| is_of(write, "branch#") && matches!(write, Write::Put { .. });
+        let landing =
+            world.records().into_iter().find(|record| record.key.partition.starts_with("landing#"));
+        if let Some(record) = landing.filter(|_| writes.iter().any(takes_lock)) {
+            let landing: Landing = decode(&record).unwrap();
+            let state = LandingState::Attempting { tip: landing.base.clone() };
+            let begun = with_body(record, &Landing { state, ..landing }).unwrap();
+            let begun = Record { revision: begun.revision + 1, ..begun };
+            world.write_unchecked(Write::Put { record: begun, expect: Expect::Anything });
+        }
+        let is_condition =
+            |write: &Write| is_of(write, "landing#") && matches!(write, Write::Check { .. });
+        writes.into_iter().filter(|write| is_checked || !is_condition(write)).collect()
+    })
+}
+
+/// C2: a landing that others may take over, since it has had trouble for ten minutes, begins just
+/// before they do. It keeps its branch lock, and there is no second landing on the branch. Only the
+/// condition on the landing prevents that: without it the lock is taken.
+#[test]
+fn a_landing_that_begins_just_before_a_takeover_keeps_its_branch_lock() {
+    for is_checked in [true, false] {
+        let (mut site, change, _) = stuck();
+        let other = site.forge.propose("org/one", 2, "b", "", &[("b", "x")]);
+        site.forge.label(&other, "express", Announcement::Webhook);
+        let lock = |site: &Site| -> BranchLock { decode(&records(site, "branch#")[0]).unwrap() };
+        site.run_until(|site| !lock(site).waiting.is_empty());
+        site.world.advance_millis(601_000);
+        let queue = lock(&site).waiting.remove(0);
+        let table = begins_before_takeover(&site, is_checked);
+        let ports = Ports { records: Arc::new(table), ..site.ports() };
+        let gate = Gate::new(ports, "https://sluice.test/");
+        poll_once(gate.reconcile_first(&Wakeup::Queue { queue: queue.clone() }))
+            .expect("the reconciliation ends")
+            .unwrap();
+        let holder = lock(&site).holder.expect("the lock is held");
+        assert_eq!(holder.queue != queue, is_checked, "{holder:?}");
+        assert_eq!(holder.change == change, is_checked, "{holder:?}");
+        assert_eq!(landings(&site).len(), if is_checked { 1 } else { 2 });
+    }
 }
 
 /// Two tenants that share one repository.
