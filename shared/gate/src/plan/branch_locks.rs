@@ -104,7 +104,7 @@ impl Planner<'_> {
                 }
                 others_are_first.and_then(after_them)
             }
-            Some(holder) if !self.may_take_over(branch, holder) => blocked(
+            Some(holder) if !self.is_abandoned(branch) => blocked(
                 format!("{} holds it for {}", self.queue_label(&holder.queue), holder.change),
                 true,
             ),
@@ -119,11 +119,10 @@ impl Planner<'_> {
         }
     }
 
-    /// Returns whether this queue may take a lock over from `holder`: the lock was read as
-    /// abandoned, with this same holder.
-    fn may_take_over(&self, branch: &BranchKey, holder: &BranchLockHolder) -> bool {
-        let seen = self.snapshot.branch_locks.get(branch);
-        seen.is_some_and(|seen| seen.is_abandoned && seen.lock.holder.as_ref() == Some(holder))
+    /// Returns whether the lock of a branch was read as abandoned by another queue, so that this one
+    /// may take it over. A plan never gives a lock to another queue, so the holder is the one read.
+    fn is_abandoned(&self, branch: &BranchKey) -> bool {
+        self.snapshot.branch_locks.get(branch).is_some_and(|seen| seen.is_abandoned)
     }
 
     /// Returns how many branch locks this plan takes over from other queues. Each adds a condition
