@@ -327,7 +327,8 @@ fn begins_before_takeover(site: &Site, is_checked: bool) -> Meddled {
             world.records().into_iter().find(|record| record.key.partition.starts_with("landing#"));
         if let Some(record) = landing.filter(|_| writes.iter().any(takes_lock)) {
             let landing: Landing = decode(&record).unwrap();
-            let state = LandingState::Attempting { tip: landing.base.clone() };
+            let state =
+                LandingState::Merging(Attempt { tip: landing.base.clone(), in_flight_until: None });
             let begun = with_body(record, &Landing { state, ..landing }).unwrap();
             let begun = Record { revision: begun.revision + 1, ..begun };
             world.write_unchecked(Write::Put { record: begun, expect: Expect::Anything });
