@@ -209,8 +209,8 @@ fn a_project_that_a_change_ahead_adds_is_gated_whatever_call_dies_or_fails() {
     story.stop_everywhere(&Stops::of_all_kinds(13), &expected);
 }
 
-/// Z2.1, G18, C2: the changes of a project that leaves the tenant leave in silence, and their builds
-/// are aborted.
+/// Z2.1, G18, C2: the changes of a project that leaves the tenant leave in silence, and their
+/// builds are aborted.
 #[test]
 fn a_project_leaves_in_silence_whatever_call_dies_or_fails() {
     let story = Story {
@@ -351,8 +351,8 @@ fn items_by_queue(records: &[Record]) -> BTreeMap<&str, Vec<(String, Timestamp)>
     queues
 }
 
-/// Asserts that the index lists the queues of check that have changes, each by the time at which its
-/// first change entered, and no other queue.
+/// Asserts that the index lists the queues of check that have changes, each by the time at which
+/// its first change entered, and no other queue.
 fn assert_groups_list_live_queues(site: &Site) {
     let records = site.world.records();
     let items = items_by_queue(&records);
