@@ -340,6 +340,9 @@ fn ciphertexts_of_unknown_schemes_are_refused() {
 fn bombs_are_refused() {
     let deep = "[".repeat(5_000) + &"]".repeat(5_000);
     assert!(compose(&deep).unwrap_err().message.contains("nested"));
+    let around = |lists: usize| compose(&("[".repeat(lists) + "x" + &"]".repeat(lists)));
+    assert!(around(100).is_ok());
+    assert!(around(101).unwrap_err().message.contains("nested more than 100 deep"));
     let mut laughs = String::from("a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n");
     for level in 1..12 {
         let before = format!("*a{}", level - 1);
