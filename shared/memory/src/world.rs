@@ -262,6 +262,16 @@ impl World {
         Some((oldest.group.clone(), Timestamp(oldest.sent_ms)))
     }
 
+    /// Returns the ids and bodies of the messages that were received and not deleted.
+    pub fn received_messages(&self, queue: MessageQueue) -> Vec<(String, String)> {
+        let state = self.lock();
+        let messages = state.queues.get(&queue).into_iter().flat_map(|held| held.messages());
+        messages
+            .filter(|message| message.receives > 0)
+            .map(|message| (message.id.clone(), message.body.clone()))
+            .collect()
+    }
+
     /// Returns the earliest time from now on at which a message of any queue can be received;
     /// `None` if there is no message.
     pub fn next_message_at(&self) -> Option<Timestamp> {

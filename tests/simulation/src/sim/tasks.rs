@@ -226,27 +226,30 @@ impl Sim {
     }
 
     /// Checks that the outbox of a message's cell was sent before the message is acknowledged: after
-    /// a crash between a commit and its wakeups, only the message has them sent soon. While another
-    /// task has a message of the same cell, that one sends them, and so does one of the `failed`
-    /// messages of the same batch.
+    /// a crash between a commit and its wakeups, only a message has them sent soon. Another message
+    /// of the cell does that if it was received and is not to be acknowledged now: it is delivered
+    /// again, or another task has it. `done` are the messages that are to be acknowledged.
     ///
     /// # Errors
     /// That the outbox was not sent.
-    fn check_outbox(&self, message: &Incoming, failed: &[&Incoming]) -> Result<(), Failure> {
-        let Some(key) = cell_of(message) else { return Ok(()) };
-        let names_it = |other: &Incoming| cell_of(other).as_ref() == Some(&key);
-        let has_it = |task: &Task| match &task.kind {
-            Kind::Handle { messages, .. } => messages.iter().any(names_it),
-            _ => false,
-        };
-        let is_left_to_another =
-            || self.tasks.iter().any(has_it) || failed.iter().copied().any(names_it);
-        if self.site.world.is_unsent(&key) && !is_left_to_another() {
-            return Err(self.failure(format!(
-                "the message for {key} is acknowledged, but its outbox was not sent"
-            )));
+    fn check_outbox(
+        &self,
+        queue: MessageQueue,
+        message: &Incoming,
+        done: &[Incoming],
+    ) -> Result<(), Failure> {
+        let Some(key) = cell_of(&message.body) else { return Ok(()) };
+        if !self.site.world.is_unsent(&key) {
+            return Ok(());
         }
-        Ok(())
+        let is_done = |id: &String| done.iter().any(|done| done.id == *id);
+        let received = self.site.world.received_messages(queue);
+        let mut others = received.iter().filter(|(id, _)| !is_done(id));
+        if others.any(|(_, body)| cell_of(body).as_ref() == Some(&key)) {
+            return Ok(());
+        }
+        Err(self
+            .failure(format!("the message for {key} is acknowledged, but its outbox was not sent")))
     }
 
     /// Applies the result of a task: acknowledges messages, and starts or returns builds.
@@ -258,10 +261,12 @@ impl Sim {
             (Kind::Handle { queue, messages, .. }, Done::Handled(failed)) => {
                 let keeps = self.faults_are_on
                     && self.random.per_mille(self.shape.fault_profile.undeleted_messages);
-                let (again, handled): (Vec<&Incoming>, Vec<&Incoming>) =
-                    messages.iter().partition(|message| failed.contains(&message.id));
-                for message in handled.into_iter().filter(|_| !keeps) {
-                    self.check_outbox(message, &again)?;
+                let is_done = |message: &Incoming| !keeps && !failed.contains(&message.id);
+                let done: Vec<Incoming> = messages.into_iter().filter(is_done).collect();
+                for message in &done {
+                    self.check_outbox(queue, message, &done)?;
+                }
+                for message in &done {
                     self.site.world.drop_message(queue, &message.receipt);
                 }
             }
@@ -394,8 +399,8 @@ impl Sim {
 
 /// Returns the record whose outbox a message guards: the head of the queue or provider, or the
 /// delivery. `None` for other messages; the outbox of a tenant is left to the sweep.
-fn cell_of(message: &Incoming) -> Option<sluice_runtime::Key> {
-    match serde_json::from_str(&message.body).ok()? {
+fn cell_of(body: &str) -> Option<sluice_runtime::Key> {
+    match serde_json::from_str(body).ok()? {
         Wakeup::Queue { queue } | Wakeup::Answer { queue } => {
             Some(sluice_records::queue::head_key(&queue))
         }
