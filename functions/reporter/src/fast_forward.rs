@@ -12,7 +12,7 @@ use sluice_gate::landing::LANDING_RUN_MAX;
 use sluice_gate::{Attempt, FailedPush, Landing, LandingState};
 use sluice_model::Timestamp;
 use sluice_model::change::ChangeKey;
-use sluice_model::git::{BranchKey, Commit, LandingMethod, Oid};
+use sluice_model::git::{BranchKey, LandingMethod, Oid};
 use sluice_records::codec::{decode_or_log, get, with_body};
 use sluice_records::landing;
 use sluice_repos::CommitDelta;
@@ -118,20 +118,15 @@ fn put_if_revision(record: Record, revision: u64) -> Write {
 }
 
 impl Reporter {
-    /// Prepares the push that fast-forwards a branch from `tip` to the tested commit, and further
-    /// to at most [`LANDING_RUN_MAX`] landings behind it, up to the first that may not be merged
-    /// now, cannot be read or does not fit. Neither pushes nor stores anything. `None` if the forge
-    /// has to merge: the landing's method is not (or no longer) a fast-forward, the change was
-    /// tested on another commit than `tip`, the commits are not stored, or the pack cannot be
-    /// built.
+    /// Prepares the push that fast-forwards a branch from the base of a landing to its tested commit,
+    /// and further to at most [`LANDING_RUN_MAX`] landings behind it, up to the first that may not
+    /// be merged now, cannot be read or does not fit. Neither pushes nor stores anything. `None` if
+    /// the forge has to merge: the commits are not stored, or the pack cannot be built. The caller
+    /// has read that the branch is at the base.
     pub(crate) async fn prepare_push(
         &self,
         order: &Landing,
-        tip: &Commit,
     ) -> Result<Option<BranchPush>, ReconcileError> {
-        if order.method != LandingMethod::FastForward || tip.id != order.base.id {
-            return Ok(None);
-        }
         let Some(mut delta) = self.stored_delta(order).await? else { return Ok(None) };
         let mut behind: Vec<(Record, Landing)> = Vec::new();
         for next in order.followers.iter().take(LANDING_RUN_MAX) {

@@ -164,7 +164,7 @@ impl Reporter {
                 run.seen.members.push(member);
             }
             Query::PushReadiness => {
-                run.push = self.prepare_push(order, &run.tip()?).await?;
+                run.push = self.prepare_push(order).await?;
                 run.seen.is_push_ready = Some(run.push.is_some());
             }
             Query::Merged(when, Some(commit)) => {

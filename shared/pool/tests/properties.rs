@@ -1,6 +1,7 @@
 //! Properties that hold for any sequence of events: quota, service order, and no leaked machine.
-#![allow(clippy::unwrap_used, missing_docs, dead_code, reason = "a test may panic")]
+#![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+#[allow(missing_docs, dead_code, reason = "each test program uses a part of it")]
 mod common;
 
 use common::{World, label, limits, request};
