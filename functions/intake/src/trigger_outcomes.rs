@@ -23,8 +23,8 @@ pub(crate) struct AuthoredEvent<'a> {
 
 impl Intake {
     /// Returns the write of `verdicts`, with the result of a new event added for each pipeline of
-    /// these tenants: whether it enqueued the change, and if not, why. `requests` is what followed from its
-    /// triggers. Tenants that have to wait are skipped: the deferred event records theirs.
+    /// these tenants: whether it enqueued the change, and if not, why. `requests` is what followed
+    /// from its triggers. Tenants that have to wait are skipped: the deferred event records theirs.
     /// `is_somewhere` is true when another tenant has a pipeline for the change. Reads no forge.
     pub(crate) fn trigger_outcomes_write(
         &self,

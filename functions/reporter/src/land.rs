@@ -83,7 +83,8 @@ impl Reporter {
     }
 
     /// Stores the trouble of a landing, due at `due`. The first of the rest of a bundle wakes the
-    /// queue, which reports it. If a concurrent writer was faster, nothing is stored: it continues the landing.
+    /// queue, which reports it. If a concurrent writer was faster, nothing is stored: it continues
+    /// the landing.
     async fn store_trouble(
         &self,
         mut head: Record,

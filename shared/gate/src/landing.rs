@@ -215,6 +215,22 @@ impl Landing {
         }
     }
 
+    /// Returns why its end did not merge the change, where another attempt may; `None` where it did,
+    /// or a third party merged it.
+    pub fn obstacle(&self, end: &LandingEnd) -> Option<String> {
+        match end {
+            LandingEnd::BaseMoved { tip } => {
+                let (branch, tip) = (&self.change.branch, tip.id.short());
+                Some(format!("{branch} is at {tip}, not at the tested commit"))
+            }
+            LandingEnd::Refused { why } => Some(why.clone()),
+            LandingEnd::Landed { .. }
+            | LandingEnd::MergedElsewhere { .. }
+            | LandingEnd::Mismatch { .. }
+            | LandingEnd::Unproven { .. } => None,
+        }
+    }
+
     /// Returns whether a change is still open with the head and target branch that were tested.
     pub fn is_as_tested(&self, facts: &ChangeFacts) -> bool {
         facts.status == ChangeStatus::Open

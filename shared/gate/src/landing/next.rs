@@ -610,26 +610,9 @@ impl Run<'_> {
     /// again until [`super::BUNDLE_RETRY_SECONDS`] after its order.
     fn finish(&self, end: LandingEnd) -> Step {
         let until = self.landing.bundle_retry_until();
-        match until.zip(self.obstacle(&end)) {
+        match until.zip(self.landing.obstacle(&end)) {
             Some((until, why)) if self.now.own < until => Step::Postpone { why },
             rest => Step::End { end, is_rest_unmerged: rest.is_some() },
-        }
-    }
-
-    /// Returns why a landing did not merge its change, where another attempt may; `None` where it
-    /// did, or a third party merged it.
-    fn obstacle(&self, end: &LandingEnd) -> Option<String> {
-        match end {
-            LandingEnd::BaseMoved { tip } => Some(format!(
-                "{} is at {}, not at the tested commit",
-                self.landing.change.branch,
-                tip.id.short()
-            )),
-            LandingEnd::Refused { why } => Some(why.clone()),
-            LandingEnd::Landed { .. }
-            | LandingEnd::MergedElsewhere { .. }
-            | LandingEnd::Mismatch { .. }
-            | LandingEnd::Unproven { .. } => None,
         }
     }
 

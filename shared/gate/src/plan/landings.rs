@@ -257,8 +257,9 @@ impl Planner<'_> {
     /// merge of something that was not tested and an unproven merge halt the queue. After a member
     /// was merged, any other end removes the bundle, and trouble is reported once. Otherwise a
     /// moved branch has the entry tested again, and a refusal or a merge by others dequeues it; only
-    /// after these, a removal and a completion returns [`Progress::Reordered`]. At the end of a landing that changes configuration, has the plan
-    /// wake the tenant. The caller has reserved room for one change.
+    /// after these, a removal and a completion returns [`Progress::Reordered`]. At the end of a
+    /// landing that changes configuration, has the plan wake the tenant. The caller has reserved
+    /// room for one change.
     pub(super) fn follow_landing(&mut self, position: usize) -> Result<Progress, Full> {
         let entry = self.head.entries[position].clone();
         let is_now = |slot: &Slot| slot.status == SlotStatus::Landing;
@@ -439,16 +440,10 @@ impl Planner<'_> {
         landing: &Landing,
         end: LandingEnd,
     ) -> Result<Progress, Full> {
-        let at = |tip: &Commit| {
-            let (branch, tip) = (&landing.change.branch, tip.id.short());
-            format!("{branch} is at {tip}, not at the tested commit")
-        };
-        let obstacle = match &end {
-            LandingEnd::BaseMoved { tip } => at(tip),
-            LandingEnd::MergedElsewhere { tip } => format!("{MERGED_ELSEWHERE}, and {}", at(tip)),
-            LandingEnd::Refused { why } | LandingEnd::Unproven { why } => why.clone(),
-            LandingEnd::Landed { .. } | LandingEnd::Mismatch { .. } => String::new(),
-        };
+        let obstacle = landing.obstacle(&end).unwrap_or_else(|| match &end {
+            LandingEnd::Unproven { why } => why.clone(),
+            _ => MERGED_ELSEWHERE.to_owned(),
+        });
         let why = partial_merge_reason(landing, &obstacle);
         let slots = self.head.entries[position].members.clone();
         self.require_room(DEQUEUE_RECORDS * slots.len() + self.enqueue_records())?;
