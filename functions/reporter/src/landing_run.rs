@@ -9,7 +9,7 @@ use sluice_gate::landing::observation::{
     Answer, Clocks, IntentResult, MemberView, MergeAnswer, Observation, PushAnswer, ReadMember,
     Retry, View, reads_tip_of_member,
 };
-use sluice_gate::landing::{Query, When};
+use sluice_gate::landing::{ForgeQuery, WhichView};
 use sluice_gate::{Attempt, FailedPush, Landing};
 use sluice_model::Timestamp;
 use sluice_model::change::{ChangeFacts, ChangeKey};
@@ -79,10 +79,10 @@ impl<'a> LandingRun<'a> {
     }
 
     /// Returns one of the two views.
-    fn view(&mut self, when: When) -> &mut View {
+    fn view(&mut self, when: WhichView) -> &mut View {
         match when {
-            When::Before => &mut self.seen.before,
-            When::After => &mut self.seen.after,
+            WhichView::Before => &mut self.seen.before,
+            WhichView::After => &mut self.seen.after,
         }
     }
 
@@ -125,56 +125,56 @@ impl Reporter {
     pub(crate) async fn observe(
         &self,
         run: &mut LandingRun<'_>,
-        query: Query,
+        query: ForgeQuery,
     ) -> Result<(), ReconcileError> {
         let (forge, order) = (run.forge, &run.ordered);
         match query {
-            Query::ForgeTime => {
+            ForgeQuery::ForgeTime => {
                 answered(forge.branch_tip(&run.branch).await)?.ok();
                 run.seen.started = run.clocks(self.ports.clock.now());
                 run.seen.is_forge_time_read = true;
             }
-            Query::ContainsTested => {
+            ForgeQuery::ContainsTested => {
                 let found = self.contains_tested(forge, order, &run.branch).await?;
                 run.seen.before.contains_tested = Some(found);
             }
-            Query::ContainsTestedAtEnd => {
+            ForgeQuery::ContainsTestedAtEnd => {
                 let found = self.contains_tested(forge, order, &run.branch).await?;
                 run.seen.contains_tested_at_end = Some(found);
             }
-            Query::Change(when) => {
+            ForgeQuery::Change(when) => {
                 let answer = forge.read_change(&order.change.key).await;
                 run.view(when).change = Some(match when {
-                    When::Before => answered(answer)?,
+                    WhichView::Before => answered(answer)?,
                     // What was asked for has happened: the decision needs to know that nothing can
                     // be read.
-                    When::After => answer.map_err(|error| error.to_string()),
+                    WhichView::After => answer.map_err(|error| error.to_string()),
                 });
             }
-            Query::Dependencies => {
+            ForgeQuery::Dependencies => {
                 let (key, needs) = (&order.change.key, &order.needs);
                 let why = self.dependency_refusal(key, needs, run.facts()?).await?;
                 run.seen.dependencies = Some(why.map_or(Ok(()), Err));
             }
-            Query::Tip(when) => {
+            ForgeQuery::Tip(when) => {
                 run.view(when).tip = Some(answered(forge.branch_tip(&run.branch).await)?);
             }
-            Query::Member(index) => {
+            ForgeQuery::Member(index) => {
                 let member = self.read_member(order, index).await?;
                 run.seen.members.push(member);
             }
-            Query::PushReadiness => {
+            ForgeQuery::PushReadiness => {
                 run.push = self.prepare_push(order).await?;
                 run.seen.is_push_ready = Some(run.push.is_some());
             }
-            Query::Merged(when, Some(commit)) => {
+            ForgeQuery::Merged(when, Some(commit)) => {
                 let read = forge.read_commit(&run.branch.project, &commit).await;
                 run.view(when).merged = Some(answered(read.map(|read| read.commit))?);
             }
-            Query::Merged(when, None) => {
+            ForgeQuery::Merged(when, None) => {
                 run.view(when).merged = Some(answered(forge.branch_tip(&run.branch).await)?);
             }
-            Query::Tested => {
+            ForgeQuery::Tested => {
                 let read = forge.read_commit(&run.branch.project, &order.tested.id).await;
                 run.seen.tested = Some(answered(read.map(|read| read.commit))?);
             }

@@ -6,7 +6,7 @@ pub mod observation;
 #[cfg(test)]
 mod tests;
 
-pub use next::{IllegalObservation, Query, Step, UNVERIFIABLE_SECONDS, When, next};
+pub use next::{ForgeQuery, IllegalObservation, Step, UNVERIFIABLE_SECONDS, WhichView, next};
 
 use crate::branch_lock::branch_of;
 use crate::filter::{NOT_SUBMITTABLE, refusal_by};

@@ -262,13 +262,13 @@ impl World {
         Some((oldest.group.clone(), Timestamp(oldest.sent_ms)))
     }
 
-    /// Returns the ids and bodies of the messages that were received and not deleted.
-    pub fn received_messages(&self, queue: MessageQueue) -> Vec<(String, String)> {
+    /// Returns the bodies of the messages that were received and not deleted.
+    pub fn received_messages(&self, queue: MessageQueue) -> Vec<String> {
         let state = self.lock();
         let messages = state.queues.get(&queue).into_iter().flat_map(|held| held.messages());
         messages
             .filter(|message| message.receives > 0)
-            .map(|message| (message.id.clone(), message.body.clone()))
+            .map(|message| message.body.clone())
             .collect()
     }
 

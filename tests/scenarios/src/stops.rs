@@ -16,7 +16,7 @@ const FAILED_MAX: usize = 8;
 const LONGER_MAX: u64 = 10;
 
 /// A story: what happens at a site, and what its end is.
-pub struct Story<E> {
+pub struct StopStory<E> {
     /// Returns a site with everything that happens before the story. No failure is injected into
     /// it.
     pub set_up: fn() -> Site,
@@ -55,7 +55,7 @@ impl Stops<'_> {
     }
 }
 
-impl<E: PartialEq + Debug> Story<E> {
+impl<E: PartialEq + Debug> StopStory<E> {
     /// Plays the story without failures and returns its end.
     pub fn undisturbed(&self) -> E {
         (self.play)(&mut (self.set_up)())

@@ -19,7 +19,7 @@ use crate::shape::Shape;
 use crate::site::{HANDLED, START, Site, name_of};
 use crate::story::Story;
 use crate::task::{Done, Kind, Task};
-use crate::watch::{Observation, Watch};
+use crate::watch::{Watch, WriteEffect};
 use crate::{Failure, Mutation, Settings};
 use sluice_executor::claim::{self, BuildMessage};
 use sluice_forge::ForgeSecret;
@@ -568,9 +568,9 @@ impl Sim {
     }
 
     /// Logs something that the watch observed, and has the oracle check it.
-    fn apply(&mut self, observation: Observation) -> Result<(), String> {
+    fn apply(&mut self, observation: WriteEffect) -> Result<(), String> {
         match observation {
-            Observation::Entered(item, queue, ahead, is_to_leave) => {
+            WriteEffect::Entered(item, queue, ahead, is_to_leave) => {
                 self.log(format!("{} enters {queue}", item.candidate.change));
                 if self.faults_are_on && crate::scenarios::lands(queue.pipeline.as_str()) {
                     self.actors.consider_withdrawal(
@@ -587,7 +587,7 @@ impl Sim {
                 );
                 self.oracle.check_entry(&item, &queue, &ahead, is_to_leave)
             }
-            Observation::Left(set) => {
+            WriteEffect::Left(set) => {
                 let change = &set.item.candidate.change;
                 let why = set.why.lines().next().unwrap_or_default();
                 let now = self.site.world.now();
@@ -595,7 +595,7 @@ impl Sim {
                     .log(now, format!("{change} leaves {}: {}: {why}", set.queue, set.result));
                 self.oracle.check_result(&set, &self.site.store.lock().unwrap(), now)
             }
-            Observation::Landing(landing) => {
+            WriteEffect::Landing(landing) => {
                 self.log(format!("the landing of {} is {:?}", landing.change, landing.state));
                 if self.faults_are_on && landing.state == LandingState::Ordered {
                     self.actors.consider_withdrawal(
@@ -606,23 +606,23 @@ impl Sim {
                 }
                 Ok(())
             }
-            Observation::ReporterJobOrdered(order, done) => {
+            WriteEffect::ReporterJobOrdered(order, done) => {
                 self.log(format!("the reporter job {} of {} is ordered", order.job, order.change));
                 self.oracle.check_reporter_job_order(&order, done.as_ref())
             }
-            Observation::ReporterJobsEnded(set) => {
+            WriteEffect::ReporterJobsEnded(set) => {
                 self.log(format!(
                     "the reporter jobs of {} have ended: {}",
                     set.item.candidate.change, set.why
                 ));
                 self.oracle.check_reporter_job_result(&set, &self.site.store.lock().unwrap())
             }
-            Observation::NoRoom(change, queue) => {
+            WriteEffect::NoRoom(change, queue) => {
                 self.log(format!("there is no room for {change} in {queue}"));
                 self.oracle.record_no_room(&change.key, queue.pipeline.as_str());
                 Ok(())
             }
-            Observation::Line(line) => {
+            WriteEffect::Line(line) => {
                 self.log(line);
                 Ok(())
             }

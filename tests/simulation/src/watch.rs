@@ -104,7 +104,7 @@ pub struct Watch {
 
 /// What a write shows to the rest of the simulator.
 #[derive(Debug)]
-pub enum Observation {
+pub enum WriteEffect {
     /// An item entered a queue behind these changes. The last field says whether it leaves again
     /// because the same transaction removed one of its needs.
     Entered(Box<Item>, QueueKey, Vec<ChangeRef>, EntryFate),
@@ -163,7 +163,7 @@ impl Watch {
     ///
     /// # Errors
     /// The violated invariant.
-    pub fn check_writes(&mut self, written: &[RecordChange]) -> Result<Vec<Observation>, String> {
+    pub fn check_writes(&mut self, written: &[RecordChange]) -> Result<Vec<WriteEffect>, String> {
         let mut observations = Vec::new();
         for transaction in written.chunk_by(|a, b| a.transaction == b.transaction) {
             self.left.clear();
@@ -188,7 +188,7 @@ impl Watch {
     fn check_write(
         &mut self,
         write: &RecordChange,
-        observations: &mut Vec<Observation>,
+        observations: &mut Vec<WriteEffect>,
     ) -> Result<(), String> {
         let Some(key) = key_of(write) else { return Ok(()) };
         let kind = kind(key);
@@ -285,7 +285,7 @@ impl Watch {
         key: &Key,
         before: Option<&Record>,
         after: Option<&Record>,
-        observations: &mut Vec<Observation>,
+        observations: &mut Vec<WriteEffect>,
     ) -> Result<(), String> {
         let (before, after) = both::<DeliveryRecord>(before, after)?;
         let Some(after) = after else { return Ok(()) };
@@ -305,7 +305,7 @@ impl Watch {
                 DeliveryState::Handled { effects, .. } => effects.join("; "),
                 other => format!("{other:?}"),
             };
-            observations.push(Observation::Line(format!(
+            observations.push(WriteEffect::Line(format!(
                 "{} ({}) has ended: {effects}",
                 after.forge_id, after.event_name
             )));
@@ -345,7 +345,7 @@ impl Watch {
         key: &Key,
         before: Option<&Record>,
         after: Option<&Record>,
-        observations: &mut Vec<Observation>,
+        observations: &mut Vec<WriteEffect>,
     ) -> Result<(), String> {
         let (before, after) = both::<Landing>(before, after)?;
         let Some(after) = after else { return Ok(()) };
@@ -387,7 +387,7 @@ impl Watch {
                 changes.join(" and ")
             ));
         }
-        observations.push(Observation::Landing(Box::new(after)));
+        observations.push(WriteEffect::Landing(Box::new(after)));
         Ok(())
     }
 
@@ -396,7 +396,7 @@ impl Watch {
         &mut self,
         before: Option<&Record>,
         after: Option<&Record>,
-        observations: &mut Vec<Observation>,
+        observations: &mut Vec<WriteEffect>,
     ) -> Result<(), String> {
         let (before, after) = both::<Run>(before, after)?;
         let Some(after) = after else { return Ok(()) };
@@ -430,7 +430,7 @@ impl Watch {
             _ if before.is_none() => format!("{} claims build {}", after.session, after.build),
             phase => format!("{} says of build {}: {phase:?}", after.session, after.build),
         };
-        observations.push(Observation::Line(line));
+        observations.push(WriteEffect::Line(line));
         self.runs.insert(after.build, (after.session, is_over));
         Ok(())
     }
@@ -440,7 +440,7 @@ impl Watch {
         &mut self,
         before: Option<&Record>,
         after: Option<&Record>,
-        observations: &mut Vec<Observation>,
+        observations: &mut Vec<WriteEffect>,
     ) -> Result<(), String> {
         let (before, after) = both::<Buildset>(before, after)?;
         let Some(after) = after else { return Ok(()) };
@@ -450,7 +450,7 @@ impl Watch {
             }
             Some(_) => Ok(()),
             None => {
-                observations.push(Observation::Left(Box::new(after)));
+                observations.push(WriteEffect::Left(Box::new(after)));
                 Ok(())
             }
         }
@@ -490,7 +490,7 @@ impl Watch {
         &mut self,
         write: &RecordChange,
         transaction: &[RecordChange],
-        observations: &mut Vec<Observation>,
+        observations: &mut Vec<WriteEffect>,
     ) -> Result<(), String> {
         let Some(key) = key_of(write) else { return Ok(()) };
         match (kind(key), &write.after) {
@@ -549,7 +549,7 @@ impl Watch {
         &mut self,
         before: Option<&Head>,
         head: &Head,
-        observations: &mut Vec<Observation>,
+        observations: &mut Vec<WriteEffect>,
     ) -> Result<(), String> {
         let mut changes = BTreeSet::new();
         let places = (0..).zip(&head.entries).flat_map(|(position, entry): (usize, _)| {
@@ -600,7 +600,7 @@ impl Watch {
             match old {
                 None => {
                     let ahead = head.slots().take(at).map(|slot| slot.change.clone()).collect();
-                    observations.push(Observation::Entered(
+                    observations.push(WriteEffect::Entered(
                         Box::new(item.clone()),
                         head.key.clone(),
                         ahead,
@@ -614,7 +614,7 @@ impl Watch {
                     ));
                 }
                 Some(old) if slot.generation > old.generation => {
-                    observations.push(Observation::Line(format!(
+                    observations.push(WriteEffect::Line(format!(
                         "{} is tested again in {} (generation {})",
                         slot.change, head.key, slot.generation
                     )));
@@ -625,7 +625,7 @@ impl Watch {
         if let Some(why) =
             head.halted.as_ref().filter(|_| before.is_none_or(|head| head.halted.is_none()))
         {
-            observations.push(Observation::Line(format!("{} is halted: {why}", head.key)));
+            observations.push(WriteEffect::Line(format!("{} is halted: {why}", head.key)));
         }
         self.written.insert(head.key.clone());
         let former = self.heads.insert(head.key.clone(), head.clone());

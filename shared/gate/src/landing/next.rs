@@ -31,7 +31,7 @@ pub const UNVERIFIABLE_SECONDS: u64 = 300;
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Step {
     /// Reads this, adds it to the observation, and asks for the next step.
-    Observe(Query),
+    Observe(ForgeQuery),
     /// Stores the intent to push or to merge. A run that finds it after a crash reads the forge
     /// before it asks again.
     WriteIntent {
@@ -74,23 +74,23 @@ pub enum Step {
 
 /// What the reporter reads next.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Query {
+pub enum ForgeQuery {
     /// The forge's time: any answer of the forge has it.
     ForgeTime,
     /// Whether the branch contains the tested commit; into [`View::contains_tested`] of `before`.
     ContainsTested,
     /// The change.
-    Change(When),
+    Change(WhichView),
     /// Whether the change's dependencies are merged.
     Dependencies,
     /// The tip of the branch.
-    Tip(When),
+    Tip(WhichView),
     /// The later bundle member with this index.
     Member(usize),
     /// Whether a push of the tested commit can be prepared.
     PushReadiness,
     /// The merged commit: the named one, or the tip of the branch.
-    Merged(When, Option<Oid>),
+    Merged(WhichView, Option<Oid>),
     /// The tested commit, at the forge.
     Tested,
     /// Whether the branch contains the tested commit; into
@@ -100,7 +100,7 @@ pub enum Query {
 
 /// Which of the two views of an observation a query fills.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum When {
+pub enum WhichView {
     /// [`Observation::before`].
     Before,
     /// [`Observation::after`].
@@ -184,12 +184,12 @@ fn check(landing: &Landing, seen: &Observation) -> Result<(), IllegalObservation
 /// A forge moves the branch first, shows the change as merged a moment later, and may refuse a
 /// second merge in between. The time left is measured by the forge's clock, since the earlier run
 /// may have been on a machine with another clock.
-fn in_flight_until(landing: &Landing, seen: &Observation) -> Result<Option<Timestamp>, Query> {
+fn in_flight_until(landing: &Landing, seen: &Observation) -> Result<Option<Timestamp>, ForgeQuery> {
     let Some(attempt) = landing.attempt() else { return Ok(None) };
     let started = seen.started;
     if let Some(until) = attempt.in_flight_until {
         if started.forge.is_none() && !seen.is_forge_time_read {
-            return Err(Query::ForgeTime);
+            return Err(ForgeQuery::ForgeTime);
         }
         if let Some(time) = started.forge {
             let left_millis = until.since(time);
@@ -221,7 +221,7 @@ impl Run<'_> {
         if self.landing.may_have_been_pushed() && self.contains_tested()? {
             return self.end_of_tested();
         }
-        let facts = match self.change(When::Before)? {
+        let facts = match self.change(WhichView::Before)? {
             Ok(facts) => facts,
             Err(why) => return self.refuse(why.clone()),
         };
@@ -229,7 +229,7 @@ impl Run<'_> {
         if facts.status == ChangeStatus::Merged {
             return self.end_of_merged(facts);
         }
-        let tip = match self.tip(When::Before)? {
+        let tip = match self.tip(WhichView::Before)? {
             Ok(tip) => tip,
             Err(why) => return self.refuse(why.clone()),
         };
@@ -315,7 +315,7 @@ impl Run<'_> {
     fn check_members(&self) -> Result<(), Step> {
         for index in 0..self.landing.later_members.len() {
             let Some(view) = self.seen.members.get(index) else {
-                return Err(Step::Observe(Query::Member(index)));
+                return Err(Step::Observe(ForgeQuery::Member(index)));
             };
             if let Some(end) = self.end_by_member(index, view) {
                 return Err(self.conclude(end)?);
@@ -373,7 +373,7 @@ impl Run<'_> {
             IntentResult::Stored(until) => until,
             IntentResult::BranchLockLost if self.in_flight_until.is_none() => {
                 // Nothing was done; the queue tests the change again on the moved branch.
-                return match self.tip(When::Before)? {
+                return match self.tip(WhichView::Before)? {
                     Ok(tip) => self.conclude(LandingEnd::BaseMoved { tip: tip.clone() }),
                     Err(why) => self.refuse(why.clone()),
                 };
@@ -435,10 +435,10 @@ impl Run<'_> {
     /// Decides about a change that was merged before this run asked for it.
     fn end_of_merged(&self, facts: &ChangeFacts) -> Decided {
         if self.is_foreign_merge() {
-            let end = self.end_of_foreign_merge(When::Before, facts)?;
+            let end = self.end_of_foreign_merge(WhichView::Before, facts)?;
             return self.conclude(end);
         }
-        let end = self.compare_merged(When::Before, facts.merge_commit.clone())?;
+        let end = self.compare_merged(WhichView::Before, facts.merge_commit.clone())?;
         if let LandingEnd::Mismatch { .. } = end {
             // An earlier landing of the item may have pushed. After a late push the forge names the
             // push's last commit, which may be another change's.
@@ -454,7 +454,7 @@ impl Run<'_> {
 
     /// Decides about a change that the forge merged for this run as `commit`.
     fn end_of_own_merge(&self, commit: &Oid) -> Decided {
-        let end = self.compare_merged(When::After, Some(commit.clone()))?;
+        let end = self.compare_merged(WhichView::After, Some(commit.clone()))?;
         if !matches!(end, LandingEnd::Mismatch { .. }) {
             return self.conclude(end);
         }
@@ -468,7 +468,7 @@ impl Run<'_> {
         }
         // The change may have been retargeted between the read and the merge, which names the head
         // and not the branch.
-        match self.change(When::After)? {
+        match self.change(WhichView::After)? {
             Ok(facts) if facts.change.branch != self.landing.change.branch => {
                 self.conclude(self.retargeted(facts))
             }
@@ -490,7 +490,7 @@ impl Run<'_> {
             return Ok(wait_seconds(why, IN_FLIGHT_PAUSE_SECONDS));
         }
         let refused = || LandingEnd::Refused { why: why.to_owned() };
-        match self.change(When::After)? {
+        match self.change(WhichView::After)? {
             // An earlier merge request may have taken effect since the change was read; the next run
             // verifies it.
             Ok(facts) if facts.status == ChangeStatus::Merged && self.landing.merge_attempted => {
@@ -502,7 +502,7 @@ impl Run<'_> {
                 if facts.status == ChangeStatus::Merged
                     && facts.change.branch == self.landing.change.branch =>
             {
-                let end = self.end_of_foreign_merge(When::After, facts)?;
+                let end = self.end_of_foreign_merge(WhichView::After, facts)?;
                 self.conclude(end)
             }
             Err(error) if self.landing.merge_attempted => Ok(wait(error.clone())),
@@ -517,7 +517,11 @@ impl Run<'_> {
     ///
     /// The branch was or will be tested there, so another tree is no alarm. The result also notifies
     /// the queue that the change is merged, which it may not get to know otherwise.
-    fn end_of_foreign_merge(&self, when: When, facts: &ChangeFacts) -> Result<LandingEnd, Step> {
+    fn end_of_foreign_merge(
+        &self,
+        when: WhichView,
+        facts: &ChangeFacts,
+    ) -> Result<LandingEnd, Step> {
         let is_tested = |commit: &Commit| {
             self.landing.later_members.is_empty() && commit.tree == self.landing.tested.tree
         };
@@ -547,7 +551,7 @@ impl Run<'_> {
 
     /// Returns the result for a merge as the commit `named`, or as the tip of the branch: landed if
     /// its tree is the tested one, otherwise a mismatch. The branch may have moved on since.
-    fn compare_merged(&self, when: When, named: Option<Oid>) -> Result<LandingEnd, Step> {
+    fn compare_merged(&self, when: WhichView, named: Option<Oid>) -> Result<LandingEnd, Step> {
         match self.merged(when, named)? {
             Ok(commit) => Ok(self.compared(commit)),
             Err(why) => self.unverifiable(why),
@@ -557,7 +561,7 @@ impl Run<'_> {
     /// Ends the landing by the tested commit, which the branch contains.
     fn end_of_tested(&self) -> Decided {
         match &self.seen.tested {
-            None => Err(Step::Observe(Query::Tested)),
+            None => Err(Step::Observe(ForgeQuery::Tested)),
             Some(Ok(commit)) => Ok(self.finish(self.compared(commit))),
             Some(Err(why)) => self.unverifiable(why).map(|end| self.finish(end)),
         }
@@ -665,41 +669,41 @@ impl Run<'_> {
     }
 
     /// Returns one of the two views.
-    fn view(&self, when: When) -> &View {
+    fn view(&self, when: WhichView) -> &View {
         match when {
-            When::Before => &self.seen.before,
-            When::After => &self.seen.after,
+            WhichView::Before => &self.seen.before,
+            WhichView::After => &self.seen.after,
         }
     }
 
     /// Returns whether the branch contained the tested commit when the run began.
     fn contains_tested(&self) -> Result<bool, Step> {
-        self.seen.before.contains_tested.ok_or(Step::Observe(Query::ContainsTested))
+        self.seen.before.contains_tested.ok_or(Step::Observe(ForgeQuery::ContainsTested))
     }
 
     /// Returns whether the branch contained the tested commit when it was read last.
     fn contains_tested_at_end(&self) -> Result<bool, Step> {
-        self.seen.contains_tested_at_end.ok_or(Step::Observe(Query::ContainsTestedAtEnd))
+        self.seen.contains_tested_at_end.ok_or(Step::Observe(ForgeQuery::ContainsTestedAtEnd))
     }
 
     /// Returns the change as the forge shows it.
-    fn change(&self, when: When) -> Result<&Answer<ChangeFacts>, Step> {
-        self.view(when).change.as_ref().ok_or(Step::Observe(Query::Change(when)))
+    fn change(&self, when: WhichView) -> Result<&Answer<ChangeFacts>, Step> {
+        self.view(when).change.as_ref().ok_or(Step::Observe(ForgeQuery::Change(when)))
     }
 
     /// Returns the tip of the branch.
-    fn tip(&self, when: When) -> Result<&Answer<Commit>, Step> {
-        self.view(when).tip.as_ref().ok_or(Step::Observe(Query::Tip(when)))
+    fn tip(&self, when: WhichView) -> Result<&Answer<Commit>, Step> {
+        self.view(when).tip.as_ref().ok_or(Step::Observe(ForgeQuery::Tip(when)))
     }
 
     /// Returns the merged commit: the named one, or the tip of the branch.
-    fn merged(&self, when: When, named: Option<Oid>) -> Result<&Answer<Commit>, Step> {
-        self.view(when).merged.as_ref().ok_or(Step::Observe(Query::Merged(when, named)))
+    fn merged(&self, when: WhichView, named: Option<Oid>) -> Result<&Answer<Commit>, Step> {
+        self.view(when).merged.as_ref().ok_or(Step::Observe(ForgeQuery::Merged(when, named)))
     }
 
     /// Returns why a dependency prevents the merge.
     fn dependencies(&self) -> Result<&Result<(), String>, Step> {
-        self.seen.dependencies.as_ref().ok_or(Step::Observe(Query::Dependencies))
+        self.seen.dependencies.as_ref().ok_or(Step::Observe(ForgeQuery::Dependencies))
     }
 
     /// Returns whether the tested commit can be pushed: the landing is made by a push, the branch is
@@ -709,7 +713,7 @@ impl Run<'_> {
         if !is_push || tip.id != self.landing.base.id {
             return Ok(false);
         }
-        self.seen.is_push_ready.ok_or(Step::Observe(Query::PushReadiness))
+        self.seen.is_push_ready.ok_or(Step::Observe(ForgeQuery::PushReadiness))
     }
 }
 

@@ -217,25 +217,29 @@ impl Case {
     }
 
     /// Adds the answer to a query.
-    fn answer(&self, seen: &mut Observation, query: Query) {
+    fn answer(&self, seen: &mut Observation, query: ForgeQuery) {
         let all = &self.answers;
         match query {
-            Query::ForgeTime => {
+            ForgeQuery::ForgeTime => {
                 seen.is_forge_time_read = true;
                 seen.started.forge = self.now.forge;
             }
-            Query::ContainsTested => seen.before.contains_tested = all.before.contains_tested,
-            Query::ContainsTestedAtEnd => seen.contains_tested_at_end = all.contains_tested_at_end,
-            Query::Change(When::Before) => seen.before.change = all.before.change.clone(),
-            Query::Change(When::After) => seen.after.change = all.after.change.clone(),
-            Query::Dependencies => seen.dependencies = all.dependencies.clone(),
-            Query::Tip(When::Before) => seen.before.tip = all.before.tip.clone(),
-            Query::Tip(When::After) => seen.after.tip = all.after.tip.clone(),
-            Query::Member(index) => seen.members.push(all.members[index].clone()),
-            Query::PushReadiness => seen.is_push_ready = all.is_push_ready,
-            Query::Merged(When::Before, _) => seen.before.merged = all.before.merged.clone(),
-            Query::Merged(When::After, _) => seen.after.merged = all.after.merged.clone(),
-            Query::Tested => seen.tested = all.tested.clone(),
+            ForgeQuery::ContainsTested => seen.before.contains_tested = all.before.contains_tested,
+            ForgeQuery::ContainsTestedAtEnd => {
+                seen.contains_tested_at_end = all.contains_tested_at_end
+            }
+            ForgeQuery::Change(WhichView::Before) => seen.before.change = all.before.change.clone(),
+            ForgeQuery::Change(WhichView::After) => seen.after.change = all.after.change.clone(),
+            ForgeQuery::Dependencies => seen.dependencies = all.dependencies.clone(),
+            ForgeQuery::Tip(WhichView::Before) => seen.before.tip = all.before.tip.clone(),
+            ForgeQuery::Tip(WhichView::After) => seen.after.tip = all.after.tip.clone(),
+            ForgeQuery::Member(index) => seen.members.push(all.members[index].clone()),
+            ForgeQuery::PushReadiness => seen.is_push_ready = all.is_push_ready,
+            ForgeQuery::Merged(WhichView::Before, _) => {
+                seen.before.merged = all.before.merged.clone()
+            }
+            ForgeQuery::Merged(WhichView::After, _) => seen.after.merged = all.after.merged.clone(),
+            ForgeQuery::Tested => seen.tested = all.tested.clone(),
         }
     }
 

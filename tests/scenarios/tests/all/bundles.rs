@@ -3,7 +3,7 @@
 use sluice_model::build::BuildResult;
 use sluice_scenarios::repos::Tree;
 use sluice_scenarios::sample::{self, PIPELINES};
-use sluice_scenarios::stops::{Stops, Story};
+use sluice_scenarios::stops::{StopStory, Stops};
 use sluice_scenarios::{Ending, Site};
 use std::collections::BTreeMap;
 
@@ -81,7 +81,7 @@ fn a_bundle_lands_as_one_in_every_order_of_messages() {
 /// call.
 #[test]
 fn a_bundle_lands_as_one_whatever_call_dies_or_fails() {
-    let story = Story { set_up: || site(PROJECT, 1), play: sample::play_all };
+    let story = StopStory { set_up: || site(PROJECT, 1), play: sample::play_all };
     story.stop_everywhere(&Stops::of_all_kinds(13), &undisturbed());
 }
 
@@ -121,7 +121,7 @@ fn a_bundle_is_checked_as_one_in_every_order_of_messages() {
 /// call dies or fails.
 #[test]
 fn a_bundle_is_checked_as_one_whatever_call_dies_or_fails() {
-    let story = Story {
+    let story = StopStory {
         set_up: || site(CHECKED, 1),
         play: |site| without_repeated_checks(sample::play_all(site)),
     };

@@ -5,7 +5,7 @@ use sluice_model::build::BuildResult;
 use sluice_model::change::ChangeKey;
 use sluice_scenarios::repos::Tree;
 use sluice_scenarios::sample::{self, BASE, COMMON, PIPELINES, cloud};
-use sluice_scenarios::stops::{Deliveries, Stops, Story};
+use sluice_scenarios::stops::{Deliveries, StopStory, Stops};
 use sluice_scenarios::{Ending, Site};
 use std::collections::BTreeMap;
 
@@ -166,8 +166,8 @@ fn without_order(mut ending: Ending) -> Ending {
 }
 
 /// The scenario as a story that is stopped at its calls.
-const STORY: Story<Ending> =
-    Story { set_up: || begin(1).site, play: |site| without_order(sample::play_all(site)) };
+const STORY: StopStory<Ending> =
+    StopStory { set_up: || begin(1).site, play: |site| without_order(sample::play_all(site)) };
 
 /// Has every nth call of the scenario fail with one of these fates, and compares the end.
 fn stop_everywhere(fates: &[Fate], every: usize) {

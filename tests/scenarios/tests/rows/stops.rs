@@ -13,7 +13,7 @@ use sluice_model::wakeup::MessageQueue;
 use sluice_model::{BuildId, Timestamp};
 use sluice_records::codec::decode;
 use sluice_runtime::{Clock as _, Record};
-use sluice_scenarios::stops::{Stops, Story};
+use sluice_scenarios::stops::{StopStory, Stops};
 use sluice_scenarios::{Ending, Site};
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -119,7 +119,7 @@ fn passed_builds(records: &[Record]) -> Vec<String> {
 /// D01, D02, G09, C2: a tree of approved changes enters as a whole and in its order.
 #[test]
 fn a_tree_of_changes_enters_as_a_whole_whatever_call_dies_or_fails() {
-    let story = Story {
+    let story = StopStory {
         set_up: || {
             let mut site = site_of(CONFIG, GATED);
             let root = site.forge.propose("org/one", 1, "root", "", &[("r", "x")]);
@@ -148,7 +148,7 @@ fn a_tree_of_changes_enters_as_a_whole_whatever_call_dies_or_fails() {
 /// D02, Z6.3, C2: a refusal is reported once for each patch set, neither lost nor repeated.
 #[test]
 fn a_refusal_is_reported_once_whatever_call_dies_or_fails() {
-    let story = Story {
+    let story = StopStory {
         set_up: || {
             let mut site = site();
             let other = site.forge.propose("org/noop", 2, "other", "", &[("b", "x")]);
@@ -181,7 +181,7 @@ fn a_refusal_is_reported_once_whatever_call_dies_or_fails() {
 /// C14, Z6.6, C2: changes enter because what is ahead of them adds their project.
 #[test]
 fn a_project_that_a_change_ahead_adds_is_gated_whatever_call_dies_or_fails() {
-    let story = Story {
+    let story = StopStory {
         set_up: || {
             let mut site = site();
             let adds = site.forge.propose("org/bare", 1, "adds", "", &[(".zuul.yaml", GATED)]);
@@ -213,7 +213,7 @@ fn a_project_that_a_change_ahead_adds_is_gated_whatever_call_dies_or_fails() {
 /// builds are aborted.
 #[test]
 fn a_project_leaves_in_silence_whatever_call_dies_or_fails() {
-    let story = Story {
+    let story = StopStory {
         set_up: || {
             let mut site = site();
             let leaves = site.forge.propose("org/two", 2, "leaves", "", &[("b", "x")]);
@@ -260,7 +260,7 @@ fn merge_a_part(site: &mut Site) {
 /// minutes, and leaves.
 #[test]
 fn a_partly_merged_bundle_leaves_reported_whatever_call_dies_or_fails() {
-    let story = Story {
+    let story = StopStory {
         set_up: || approved_cycle(&[("a", "x")], &[("b", "x")]).0,
         play: |site| {
             merge_a_part(site);
@@ -287,7 +287,7 @@ fn a_partly_merged_bundle_leaves_reported_whatever_call_dies_or_fails() {
 /// Z6.5, C2: the rest of a partly merged bundle is merged once it can be.
 #[test]
 fn a_partly_merged_bundle_is_completed_whatever_call_dies_or_fails() {
-    let story = Story {
+    let story = StopStory {
         set_up: || approved_cycle(&[("a", "x")], &[("b", "x")]).0,
         play: |site| {
             merge_a_part(site);
@@ -309,7 +309,7 @@ fn a_partly_merged_bundle_is_completed_whatever_call_dies_or_fails() {
 /// reporter for it.
 #[test]
 fn a_dequeue_ends_the_pending_status_whatever_call_dies_or_fails() {
-    let story = Story {
+    let story = StopStory {
         set_up: || {
             let silent = CONFIG.replace("    dequeue: {github: {comment: true}}\n", "");
             let mut site = site_of(&silent, PROJECT);
@@ -376,7 +376,7 @@ fn assert_groups_list_live_queues(site: &Site) {
 /// changes.
 #[test]
 fn the_groups_of_relative_priority_list_live_queues_whatever_call_dies_or_fails() {
-    let story = Story {
+    let story = StopStory {
         set_up: || {
             let site = configured(MAIN, CONFIG);
             propose_cycle(&site, &[("a", "x")], &[("b", "x")]);

@@ -225,27 +225,25 @@ impl Sim {
         Ok(())
     }
 
-    /// Checks that the outbox of a message's cell was sent before the message is acknowledged: after
+    /// Checks that the outbox of a message's cell was sent when the message is acknowledged: after
     /// a crash between a commit and its wakeups, only a message has them sent soon. Another message
-    /// of the cell does that if it was received and is not to be acknowledged now: it is delivered
-    /// again, or another task has it. `done` are the messages that are to be acknowledged.
+    /// of the cell does that if it was received and not deleted: it is delivered again. So does a
+    /// task that has a message of the cell, even one that is deleted.
     ///
     /// # Errors
     /// That the outbox was not sent.
-    fn check_outbox(
-        &self,
-        queue: MessageQueue,
-        message: &Incoming,
-        done: &[Incoming],
-    ) -> Result<(), Failure> {
-        let Some(key) = cell_of(&message.body) else { return Ok(()) };
+    fn check_outbox(&self, queue: MessageQueue, acknowledged: &Incoming) -> Result<(), Failure> {
+        let Some(key) = cell_of(&acknowledged.body) else { return Ok(()) };
         if !self.site.world.is_unsent(&key) {
             return Ok(());
         }
-        let is_done = |id: &String| done.iter().any(|done| done.id == *id);
+        let names_it = |body: &str| cell_of(body).as_ref() == Some(&key);
+        let has_it = |task: &Task| match &task.kind {
+            Kind::Handle { messages, .. } => messages.iter().any(|message| names_it(&message.body)),
+            _ => false,
+        };
         let received = self.site.world.received_messages(queue);
-        let mut others = received.iter().filter(|(id, _)| !is_done(id));
-        if others.any(|(_, body)| cell_of(body).as_ref() == Some(&key)) {
+        if received.iter().any(|body| names_it(body)) || self.tasks.iter().any(has_it) {
             return Ok(());
         }
         Err(self
@@ -264,10 +262,10 @@ impl Sim {
                 let is_done = |message: &Incoming| !keeps && !failed.contains(&message.id);
                 let done: Vec<Incoming> = messages.into_iter().filter(is_done).collect();
                 for message in &done {
-                    self.check_outbox(queue, message, &done)?;
+                    self.site.world.drop_message(queue, &message.receipt);
                 }
                 for message in &done {
-                    self.site.world.drop_message(queue, &message.receipt);
+                    self.check_outbox(queue, message)?;
                 }
             }
             (Kind::Revive { message, .. }, Done::Handled(failed)) if !failed.is_empty() => {

@@ -4,7 +4,7 @@
 //! A function reads the other queues before its decision, and several may decide at once. Therefore
 //! every count since that read is accepted.
 
-use super::{Kind, Observation, Watch, key_of, kind, read};
+use super::{Kind, Watch, WriteEffect, key_of, kind, read};
 use crate::scenarios::Scenario;
 use sluice_config::pipeline::Manager;
 use sluice_gate::{Head, InboxMessage, InboxMessageKind, Item, Report};
@@ -37,7 +37,7 @@ impl Watch {
     pub(super) fn check_capacity(
         &mut self,
         transaction: &[RecordChange],
-        observations: &mut Vec<Observation>,
+        observations: &mut Vec<WriteEffect>,
     ) -> Result<(), String> {
         if !self.shape.has(Scenario::MaxChanges) {
             return Ok(());
@@ -63,7 +63,7 @@ impl Watch {
         }
         let refused = refused(transaction)?;
         let no_room = refused.iter().map(|(report, _)| {
-            Observation::NoRoom(Box::new(report.change.clone()), report.queue.clone())
+            WriteEffect::NoRoom(Box::new(report.change.clone()), report.queue.clone())
         });
         observations.extend(no_room);
         // The other queues are only read when a change is offered. A requeued one keeps its place.

@@ -1,6 +1,6 @@
 //! Allowed state changes of records that can be checked alone.
 
-use super::{Observation, both};
+use super::{WriteEffect, both};
 use sluice_gate::{MergeOutcome, Report, ReportState};
 use sluice_pool::{NodeRequest, RequestState};
 use sluice_records::tenant::Tenant;
@@ -10,7 +10,7 @@ use sluice_runtime::record::Record;
 pub(super) fn check_tenant(
     before: Option<&Record>,
     after: Option<&Record>,
-    observations: &mut Vec<Observation>,
+    observations: &mut Vec<WriteEffect>,
 ) -> Result<(), String> {
     let (before, after) = both::<Tenant>(before, after)?;
     let Some(after) = after else { return Err("a tenant's head is removed".to_owned()) };
@@ -24,10 +24,10 @@ pub(super) fn check_tenant(
     }
     if was.is_none_or(|was| was.live != now.live) {
         observations
-            .push(Observation::Line(format!("layout {} of {} is live", now.live, after.name)));
+            .push(WriteEffect::Line(format!("layout {} of {} is live", now.live, after.name)));
     } else if was.is_some_and(|was| was.wanted != now.wanted) {
         observations
-            .push(Observation::Line(format!("layout {} of {} is wanted", now.wanted, after.name)));
+            .push(WriteEffect::Line(format!("layout {} of {} is wanted", now.wanted, after.name)));
     }
     Ok(())
 }
