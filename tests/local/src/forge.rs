@@ -171,13 +171,34 @@ impl ForgeUser {
         files: &[(&str, &str)],
         needs: Option<&PullRequest>,
     ) -> anyhow::Result<PullRequest> {
-        let body = match needs {
-            Some(PullRequest { repository, number }) => {
-                let pull = self.get(&format!("{repository}/pulls/{number}")).await?;
-                format!("Depends-On: {}", text(&pull, "html_url"))
-            }
-            None => String::new(),
-        };
+        let needs: Vec<&PullRequest> = needs.into_iter().collect();
+        self.propose_after_all(repository, title, files, &needs).await
+    }
+
+    /// Returns a line `Depends-On` for each of these changes.
+    async fn dependency_lines(&self, needs: &[&PullRequest]) -> anyhow::Result<String> {
+        let mut lines = Vec::new();
+        for PullRequest { repository, number } in needs {
+            let pull = self.get(&format!("{repository}/pulls/{number}")).await?;
+            lines.push(format!("Depends-On: {}", text(&pull, "html_url")));
+        }
+        Ok(lines.join("\n"))
+    }
+
+    /// Opens a pull request whose description names all of `needs`, one `Depends-On` line each.
+    ///
+    /// Otherwise the same as [`ForgeUser::propose`].
+    ///
+    /// # Errors
+    /// When the forge does not answer, or refuses.
+    pub async fn propose_after_all(
+        &self,
+        repository: &str,
+        title: &str,
+        files: &[(&str, &str)],
+        needs: &[&PullRequest],
+    ) -> anyhow::Result<PullRequest> {
+        let body = self.dependency_lines(needs).await?;
         let branch = format!("change-{}", title.to_lowercase().replace(' ', "-"));
         let main = self.get(&format!("{repository}/branches/main")).await?;
         let new = json!({"ref": format!("refs/heads/{branch}"), "sha": main["commit"]["sha"]});
@@ -255,8 +276,8 @@ impl ForgeUser {
         change: &PullRequest,
         on: &PullRequest,
     ) -> anyhow::Result<()> {
-        let pull = self.get(&format!("{}/pulls/{}", on.repository, on.number)).await?;
-        self.edit(change, json!({"body": format!("Depends-On: {}", text(&pull, "html_url"))})).await
+        let body = self.dependency_lines(&[on]).await?;
+        self.edit(change, json!({"body": body})).await
     }
 
     async fn edit(&self, change: &PullRequest, new: Value) -> anyhow::Result<()> {
@@ -285,6 +306,39 @@ impl ForgeUser {
     pub async fn fault(&self, repository: &str, fault: Value, times: u32) -> anyhow::Result<()> {
         let body = json!({"fault": fault, "times": times});
         self.request(Method::POST, &format!("/faults/{repository}"), &self.owner, Some(body))
+            .await
+            .map(drop)
+    }
+
+    /// Makes the forge inject a fault into all requests for a repository whose path contains `path`,
+    /// until [`Self::end_faults`].
+    ///
+    /// # Errors
+    /// When the forge does not answer, or refuses.
+    pub async fn fault_on(&self, repository: &str, fault: Value, path: &str) -> anyhow::Result<()> {
+        let body = json!({"fault": fault, "path": path});
+        self.request(Method::POST, &format!("/faults/{repository}"), &self.owner, Some(body))
+            .await
+            .map(drop)
+    }
+
+    /// Ends all faults of a repository.
+    ///
+    /// # Errors
+    /// When the forge does not answer, or refuses.
+    pub async fn end_faults(&self, repository: &str) -> anyhow::Result<()> {
+        let path = format!("/faults/{repository}");
+        self.request(Method::DELETE, &path, &self.owner, None).await.map(drop)
+    }
+
+    /// Creates a repository `org/name` with a README.
+    ///
+    /// # Errors
+    /// When the forge does not answer, or refuses.
+    pub async fn create_repository(&self, full_name: &str) -> anyhow::Result<()> {
+        let (org, name) = full_name.split_once('/').context("the name has no organisation")?;
+        let body = json!({"name": name, "auto_init": true});
+        self.request(Method::POST, &format!("/orgs/{org}/repos"), &self.owner, Some(body))
             .await
             .map(drop)
     }

@@ -13,8 +13,10 @@ pub mod system;
 use anyhow::bail;
 use std::time::{Duration, Instant};
 
-/// The time between two polls of a condition. A poll reads many records.
-const POLL_INTERVAL: Duration = Duration::from_millis(400);
+/// The time between the first two polls of a condition. A poll reads many records.
+const POLL_INTERVAL_MIN: Duration = Duration::from_millis(300);
+/// The longest time between two polls of a condition, after some polls.
+const POLL_INTERVAL_MAX: Duration = Duration::from_millis(800);
 /// How long [`until`] waits at most; far longer than any step takes.
 pub const PATIENCE: Duration = Duration::from_secs(180);
 
@@ -27,6 +29,7 @@ pub async fn until<T>(
     poll: impl AsyncFn() -> anyhow::Result<Option<T>>,
 ) -> anyhow::Result<T> {
     let begun = Instant::now();
+    let mut interval = POLL_INTERVAL_MIN;
     loop {
         let last = match poll().await {
             Ok(Some(found)) => return Ok(found),
@@ -36,6 +39,7 @@ pub async fn until<T>(
         if begun.elapsed() > PATIENCE {
             bail!("waited {} s for {condition}; last: {last}", PATIENCE.as_secs());
         }
-        tokio::time::sleep(POLL_INTERVAL).await;
+        tokio::time::sleep(interval).await;
+        interval = interval.mul_f32(1.25).min(POLL_INTERVAL_MAX);
     }
 }

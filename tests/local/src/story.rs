@@ -19,6 +19,11 @@ const PLAYBOOKS: [(&str, &str); 2] = [
     ("playbooks/hanging.yaml", include_str!("../configuration/playbooks/hanging.yaml")),
 ];
 const ROWS: &str = include_str!("../configuration/rows.yaml");
+const TREES: &str = include_str!("../configuration/trees.yaml");
+const TREES_PLAYBOOKS: [(&str, &str); 2] = [
+    ("playbooks/held.yaml", include_str!("../configuration/playbooks/held.yaml")),
+    ("playbooks/listed.yaml", include_str!("../configuration/playbooks/listed.yaml")),
+];
 const ROWS_PLAYBOOKS: [(&str, &str); 2] = [
     ("playbooks/held.yaml", include_str!("../configuration/playbooks/held.yaml")),
     ("playbooks/failing.yaml", include_str!("../configuration/playbooks/failing.yaml")),
@@ -38,20 +43,38 @@ pub async fn configure(system: &System, jobs: [&str; 2]) -> anyhow::Result<()> {
 
 /// Pushes the configuration of the behaviour rows and waits until it is live.
 ///
-/// Both projects share a queue and run `held` in check and gate. The first one runs `after` in
-/// post.
+/// Both projects share a queue and run `held` in the gate, the second one on a node. Check runs
+/// `checked`, only for changes of files below `checked`.
 ///
 /// # Errors
 /// When it does not become live.
 pub async fn configure_rows(system: &System) -> anyhow::Result<()> {
-    let project = |more: &str| {
+    let project = |gate: &str| {
         format!(
-            "- project:\n    queue: integrated\n    check: {{jobs: [held]}}\n    gate: {{jobs: [held]}}\n{more}"
+            "- project:\n    queue: integrated\n    check: {{jobs: [checked]}}\n    gate: {{jobs: [{gate}]}}\n"
         )
     };
+    let on_node = "held: {nodeset: {nodes: [{name: node, label: small}]}}";
     let projects =
-        [(ONE, project("    post: {jobs: [after]}\n"), "held, after"), (TWO, project(""), "held")];
+        [(ONE, project("held"), "checked, held"), (TWO, project(on_node), "checked, held")];
     make_live(system, ROWS, &ROWS_PLAYBOOKS, &projects).await
+}
+
+/// Pushes the configuration of [`TREES`] and waits until it is live. Both projects are in its queue
+/// `integrated` and have no real job.
+///
+/// # Errors
+/// When it does not become live.
+pub async fn configure_trees(system: &System) -> anyhow::Result<()> {
+    let project = "- project: {queue: integrated, gate: {jobs: [noop]}}\n";
+    let projects = [ONE, TWO].map(|name| (name, project.to_owned(), "noop"));
+    make_live(system, TREES, &TREES_PLAYBOOKS, &projects).await
+}
+
+/// Returns the same configuration without the project `org/stays` in the gate.
+pub fn trees_without_the_last_project() -> String {
+    let lines: Vec<&str> = TREES.lines().filter(|line| !line.contains("org/stays")).collect();
+    format!("{}\n", lines.join("\n"))
 }
 
 /// Replaces the sample's configuration and waits until the new one is live without errors.
@@ -104,6 +127,18 @@ pub async fn approve(system: &System, change: &PullRequest) -> anyhow::Result<()
     until(&format!("{change} to be approved"), async || forge.approve(change).await.map(Some)).await
 }
 
+/// Returns the items of the gate that the API's board shows, in the order of their queues.
+pub fn items_in_gate(board: &Value) -> impl Iterator<Item = &Value> {
+    let gate = list(board, "pipelines").iter().filter(|pipeline| pipeline["name"] == "gate");
+    gate.flat_map(|pipeline| list(pipeline, "queues")).flat_map(|queue| list(queue, "items"))
+}
+
+/// Returns whether an item of the board is of this change.
+pub fn is_of(item: &Value, change: &PullRequest) -> bool {
+    text(&item["change"], "project") == change.repository
+        && item["change"]["number"] == change.number
+}
+
 /// Waits until a change is in the gate or has left it.
 ///
 /// # Errors
@@ -113,19 +148,13 @@ pub async fn entered(system: &System, change: &PullRequest) -> anyhow::Result<()
     until(&format!("{change} to enter the gate"), async || {
         let PullRequest { repository, number } = change;
         let board: Value = client.get(&format!("tenant/{TENANT}/board")).await?;
-        let is_queued = list(&board, "pipelines")
-            .iter()
-            .filter(|pipeline| pipeline["name"] == "gate")
-            .flat_map(|pipeline| list(pipeline, "queues"))
-            .flat_map(|queue| list(queue, "items"))
-            .any(|item| {
-                text(&item["change"], "project") == repository
-                    && item["change"]["number"] == *number
-            });
+        if items_in_gate(&board).any(|item| is_of(item, change)) {
+            return Ok(Some(()));
+        }
         let query =
             format!("tenant/{TENANT}/buildsets?project={repository}&change={number}&pipeline=gate");
         let completed: Vec<Value> = client.get(&query).await?;
-        Ok((is_queued || !completed.is_empty()).then_some(()))
+        Ok((!completed.is_empty()).then_some(()))
     })
     .await
 }
@@ -245,7 +274,7 @@ pub async fn ends_right(system: &System, expected: Expected<'_>) -> anyhow::Resu
 /// # Errors
 /// The work that is still open.
 pub async fn nothing_is_left(system: &System) -> anyhow::Result<()> {
-    let (forge, ports) = (system.forge()?, system.operator().await?);
+    let ports = system.operator().await?;
     until("every node to be gone", async || {
         let left = system.nodes();
         ensure!(left.is_empty(), "{left:?} are left");
@@ -258,10 +287,19 @@ pub async fn nothing_is_left(system: &System) -> anyhow::Result<()> {
         Ok(Some(()))
     })
     .await?;
+    deliveries_end(system, &[CONFIG, ONE, TWO]).await
+}
+
+/// Waits until every delivery has ended, among them all that the forge sent of these repositories.
+///
+/// # Errors
+/// The deliveries that are still open.
+pub async fn deliveries_end(system: &System, repositories: &[&str]) -> anyhow::Result<()> {
+    let (forge, ports) = (system.forge()?, system.operator().await?);
     until("every delivery to end", async || {
         let open = audit::open_deliveries(&ports).await?;
         ensure!(open.is_empty(), "{open:?}");
-        for repository in [CONFIG, ONE, TWO] {
+        for repository in repositories {
             // A webhook that the forge could not deliver while it was down has no delivery record;
             // the sweep finds its change.
             let sent: Vec<_> = forge

@@ -13,6 +13,7 @@ use std::io::Write as _;
 use std::os::unix::process::{CommandExt as _, ExitStatusExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU16, Ordering};
 use tempfile::TempDir;
 
@@ -48,6 +49,9 @@ pub struct System {
     port: u16,
     options: UpOptions,
     child: Child,
+    /// Clients of this start: creating one costs more than a request.
+    client: OnceLock<Client>,
+    forge: OnceLock<ForgeUser>,
 }
 
 impl System {
@@ -59,7 +63,8 @@ impl System {
         let data = tempfile::Builder::new().prefix("sluice-local-").tempdir()?;
         let port = unused_port()?;
         let child = spawn_up(data.path(), port, &options)?;
-        let mut system = Self { data, port, options, child };
+        let (client, forge) = (OnceLock::new(), OnceLock::new());
+        let mut system = Self { data, port, options, child, client, forge };
         system.await_start().await?;
         Ok(system)
     }
@@ -72,6 +77,8 @@ impl System {
     /// When it does not come up.
     pub async fn start_again(&mut self, kill: Option<&str>) -> anyhow::Result<()> {
         self.options.kill = kill.map(str::to_owned);
+        // Their connections were closed with the last start.
+        (self.client, self.forge) = (OnceLock::new(), OnceLock::new());
         self.child = spawn_up(self.data.path(), self.port, &self.options)?;
         self.await_start().await
     }
@@ -165,7 +172,11 @@ impl System {
     /// # Errors
     /// When the client cannot be created.
     pub fn client(&self) -> anyhow::Result<Client> {
-        Client::new(&self.web_root())
+        if let Some(client) = self.client.get() {
+            return Ok(client.clone());
+        }
+        let client = Client::new(&self.web_root())?;
+        Ok(self.client.get_or_init(|| client).clone())
     }
 
     /// Returns a client of the forge.
@@ -173,7 +184,11 @@ impl System {
     /// # Errors
     /// When the tokens cannot be read.
     pub fn forge(&self) -> anyhow::Result<ForgeUser> {
-        ForgeUser::of(self.data.path(), self.port + 1)
+        if let Some(forge) = self.forge.get() {
+            return Ok(forge.clone());
+        }
+        let forge = ForgeUser::of(self.data.path(), self.port + 1)?;
+        Ok(self.forge.get_or_init(|| forge).clone())
     }
 
     /// Runs a `sluice` command on the data directory, with `input` on standard input.
@@ -241,7 +256,7 @@ fn spawn_up(data: &Path, port: u16, options: &UpOptions) -> anyhow::Result<Child
     let output = File::create(data.join("said"))?;
     let mut command = Command::new(program()?);
     command
-        .args(["up", "--listen", &format!("127.0.0.1:{port}"), "--tick", "1", "--slots", "4"])
+        .args(["up", "--listen", &format!("127.0.0.1:{port}"), "--tick", "2", "--slots", "4"])
         .arg("--data")
         .arg(data);
     if options.processes {

@@ -88,7 +88,8 @@ const EXECUTOR: [Point; 3] = [
 ];
 
 /// Proposes the four changes of the demo: A passes; B, of another repository, depends on it; C
-/// breaks a test; D is independent.
+/// breaks a test; D is independent. Where one kill needs one build, the other repository runs
+/// `noop`.
 async fn propose_four(system: &System) -> [PullRequest; 4] {
     let forge = system.forge().unwrap();
     let a = forge.propose(ONE, "A", &[("greetings/a", "Hello!\n")]).await.unwrap();
@@ -130,7 +131,7 @@ async fn a_killed_system_resumes_its_work_after_a_restart() {
         System::start(UpOptions { kill: Some(MACHINE[0].kill.to_owned()), ..UpOptions::default() })
             .await
             .unwrap();
-    configure(&system, ["quick", "quick"]).await.unwrap();
+    configure(&system, ["quick", "noop"]).await.unwrap();
     let [a, b, c, d] = propose_four(&system).await;
     let forge = system.forge().unwrap();
     // The forge dies with the system, so the answer is lost; the approval is repeated below.
@@ -199,7 +200,7 @@ async fn the_work_of_a_killed_function_is_redelivered() {
     let options =
         UpOptions { processes: true, kill: Some(kill_option(&FUNCTIONS)), ..UpOptions::default() };
     let mut system = System::start(options).await.unwrap();
-    configure(&system, ["quick", "quick"]).await.unwrap();
+    configure(&system, ["quick", "noop"]).await.unwrap();
     let [a, b, c, d] = propose_four(&system).await;
     for change in [&a, &b, &c, &d] {
         approve(&system, change).await.unwrap();
@@ -251,7 +252,7 @@ async fn a_killed_executor_loses_no_build() {
         UpOptions { processes: true, kill: Some(kill_option(&EXECUTOR)), ..UpOptions::default() };
     let orphaned_before = orphaned_agents();
     let mut system = System::start(options).await.unwrap();
-    configure(&system, ["quick", "quick"]).await.unwrap();
+    configure(&system, ["quick", "noop"]).await.unwrap();
     let forge = system.forge().unwrap();
     let a = forge.propose(ONE, "A", &[("greetings/a", "Hello!\n"), ("slow", "6\n")]).await.unwrap();
     let b = forge.propose_after(TWO, "B", &[("greetings/b", "Hi!\n")], Some(&a)).await.unwrap();

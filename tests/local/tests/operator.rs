@@ -25,13 +25,13 @@ async fn ping(system: &System, guid: &str, secret: &str) -> u16 {
 
 /// C2.2: the webhook secret is rotated twice while the system runs. The previous secret stays
 /// valid, the one before it does not, and neither log, terminal nor answers contain a secret.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_rotated_webhook_secret_keeps_the_previous_one_valid_and_appears_in_no_output() {
-    let system = System::start(UpOptions::default()).await.unwrap();
+async fn a_rotated_webhook_secret_keeps_the_previous_one_valid_and_appears_in_no_output(
+    system: &System,
+) {
     let old = Identity::open(system.data(), 0).unwrap().webhook_secret;
     let new = ["second-secret-of-a-test-4711", "third-secret-of-a-test-0815"];
-    assert_eq!(ping(&system, "first", &old).await, 202);
-    assert_eq!(ping(&system, "guessed", new[0]).await, 401, "the secret is not stored yet");
+    assert_eq!(ping(system, "first", &old).await, 202);
+    assert_eq!(ping(system, "guessed", new[0]).await, 401, "the secret is not stored yet");
     for (nth, secret) in new.into_iter().enumerate() {
         let words = ["connection", "rotate", CONNECTION, "--webhook-secret-file", "-"];
         let rotation = system.run(&words, &format!("{secret}\n")).unwrap();
@@ -49,16 +49,16 @@ async fn a_rotated_webhook_secret_keeps_the_previous_one_valid_and_appears_in_no
         until("the new secret to be accepted", async || {
             let guid =
                 format!("new-{nth}-{}", tries.fetch_add(1, std::sync::atomic::Ordering::SeqCst));
-            Ok((ping(&system, &guid, secret).await == 202).then_some(()))
+            Ok((ping(system, &guid, secret).await == 202).then_some(()))
         })
         .await
         .unwrap();
         assert_eq!(
-            ping(&system, &format!("previous-{nth}"), if nth == 0 { &old } else { new[0] }).await,
+            ping(system, &format!("previous-{nth}"), if nth == 0 { &old } else { new[0] }).await,
             202
         );
     }
-    assert_eq!(ping(&system, "forgotten", &old).await, 401);
+    assert_eq!(ping(system, "forgotten", &old).await, 401);
     let terminal = std::fs::read_to_string(system.data().join("said")).unwrap();
     for (output, text) in [("the log", system.log().unwrap()), ("the terminal", terminal)] {
         assert!(!text.is_empty(), "{output} is empty");
@@ -70,11 +70,9 @@ async fn a_rotated_webhook_secret_keeps_the_previous_one_valid_and_appears_in_no
 
 /// C4: the counts of each function's calls are written to the data directory while the system runs,
 /// not only after the demo.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn call_counts_are_written_to_the_data_directory_while_the_system_runs() {
-    let system = System::start(UpOptions::default()).await.unwrap();
+async fn call_counts_are_written_to_the_data_directory_while_the_system_runs(system: &System) {
     let secret = Identity::open(system.data(), 0).unwrap().webhook_secret;
-    assert_eq!(ping(&system, "counted", &secret).await, 202);
+    assert_eq!(ping(system, "counted", &secret).await, 202);
     until("the webhook's calls to be written", async || {
         let text = std::fs::read_to_string(system.data().join("calls.json"))?;
         let report: Value = serde_json::from_str(&text)?;
@@ -84,6 +82,14 @@ async fn call_counts_are_written_to_the_data_directory_while_the_system_runs() {
     })
     .await
     .unwrap();
+}
+
+/// C2.2, C4: operation of a system without any change.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn secrets_are_rotated_and_calls_are_counted_while_the_system_runs() {
+    let system = System::start(UpOptions::default()).await.unwrap();
+    call_counts_are_written_to_the_data_directory_while_the_system_runs(&system).await;
+    a_rotated_webhook_secret_keeps_the_previous_one_valid_and_appears_in_no_output(&system).await;
 }
 
 /// L3: `connection remove` refuses a cloud that a tenant's provider uses: without the connection

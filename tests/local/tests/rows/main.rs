@@ -5,12 +5,14 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 mod landing;
+mod trees;
 
 use serde_json::{Value, json};
 use sluice_local::{ONE, TENANT, TWO, audit};
 use sluice_local_tests::forge::{ForgeUser, PullRequest};
 use sluice_local_tests::story::{
-    Expected, GATE, approve, configure_rows, decided, ends_right, entered,
+    Expected, GATE, approve, configure_rows, decided, deliveries_end, ends_right, entered, is_of,
+    items_in_gate,
 };
 use sluice_local_tests::system::{System, UpOptions};
 use sluice_local_tests::until;
@@ -67,6 +69,11 @@ impl GateTest {
     /// Configures a system that runs already.
     async fn on(system: System) -> Self {
         configure_rows(&system).await.unwrap();
+        Self::on_configured(system).await
+    }
+
+    /// Uses a system that is configured already.
+    async fn on_configured(system: System) -> Self {
         let forge = system.forge().unwrap();
         let holds = HoldServer::open().await;
         Self { system, forge, holds, landed: Vec::new(), refused: Vec::new() }
@@ -108,27 +115,36 @@ impl GateTest {
         }
     }
 
-    /// Returns the results of a change's builds in a pipeline, the oldest first; `None` for a
-    /// running build.
-    async fn results(&self, pipeline: &str, change: &PullRequest) -> Vec<Option<String>> {
+    /// Returns the builds of a change in a pipeline, the newest first. Skipped jobs and `noop` have
+    /// none.
+    async fn builds(&self, pipeline: &str, change: &PullRequest) -> Vec<Value> {
         let PullRequest { repository, number } = change;
         let query = format!(
             "tenant/{TENANT}/builds?project={repository}&change={number}&pipeline={pipeline}&limit=50"
         );
-        let builds: Vec<Value> = self.system.client().unwrap().get(&query).await.unwrap();
+        let mut builds: Vec<Value> = self.system.client().unwrap().get(&query).await.unwrap();
+        builds.retain(|build| build["uuid"].is_string());
+        builds
+    }
+
+    /// Returns the results of a change's builds in a pipeline, the oldest first; `None` for a
+    /// running build.
+    async fn results(&self, pipeline: &str, change: &PullRequest) -> Vec<Option<String>> {
+        let builds = self.builds(pipeline, change).await;
         builds.iter().rev().map(|build| build["result"].as_str().map(str::to_owned)).collect()
     }
 
-    /// Returns the sorted names of the jobs that had a build for a change in the gate. Skipped jobs
-    /// and `noop` have none.
+    /// Returns the address of the log of a build.
+    fn log_address(&self, build: &Value) -> String {
+        let (root, uuid) = (self.system.web_root(), text(build, "uuid"));
+        format!("{root}api/tenant/{TENANT}/build/{uuid}/log")
+    }
+
+    /// Returns the sorted names of the jobs that had a build for a change in the gate.
     async fn built_jobs(&self, change: &PullRequest) -> Vec<String> {
-        let PullRequest { repository, number } = change;
-        let query = format!(
-            "tenant/{TENANT}/builds?project={repository}&change={number}&pipeline=gate&limit=50"
-        );
-        let builds: Vec<Value> = self.system.client().unwrap().get(&query).await.unwrap();
-        let real = builds.iter().filter(|build| build["uuid"].is_string());
-        let mut jobs: Vec<String> = real.map(|build| text(build, "job_name").to_owned()).collect();
+        let builds = self.builds("gate", change).await;
+        let mut jobs: Vec<String> =
+            builds.iter().map(|build| text(build, "job_name").to_owned()).collect();
         jobs.sort();
         jobs
     }
@@ -147,6 +163,21 @@ impl GateTest {
         .unwrap();
     }
 
+    /// Waits until every job of these queued changes has passed.
+    async fn all_passed(&self, changes: &[&PullRequest]) {
+        for change in changes {
+            until(&format!("{change} to pass in the gate"), async || {
+                let board: Value =
+                    self.system.client()?.get(&format!("tenant/{TENANT}/board")).await?;
+                let item = items_in_gate(&board).find(|item| is_of(item, change)).cloned();
+                anyhow::ensure!(item.is_some(), "it is not in the gate: {board}");
+                Ok(item.filter(|item| item["status"] == "passed").map(drop))
+            })
+            .await
+            .unwrap();
+        }
+    }
+
     /// Waits until each change has exactly one build, which is running.
     async fn all_run(&self, changes: &[&PullRequest]) {
         for change in changes {
@@ -163,6 +194,23 @@ impl GateTest {
     async fn lands(&mut self, change: PullRequest) {
         assert_eq!(self.result(&change).await, "SUCCESS", "{change}");
         self.landed.push(change);
+    }
+
+    /// Asserts that both members of a bundle land, and records them as landed.
+    async fn bundle_lands(&mut self, [a, b]: [PullRequest; 2]) {
+        for change in [&a, &b] {
+            assert_eq!(self.result(change).await, "SUCCESS", "{change}");
+        }
+        // Both leave the queue at the same time, so that either may be listed first.
+        let sets = audit::buildsets(&self.system.operator().await.unwrap()).await.unwrap();
+        let position = |change: &PullRequest| {
+            audit::landed(&sets).iter().position(|set| {
+                let key = &set.item.candidate.change.key;
+                key.project.name() == change.repository && key.number() == Some(change.number)
+            })
+        };
+        let in_order = if position(&a) < position(&b) { [a, b] } else { [b, a] };
+        self.landed.extend(in_order);
     }
 
     /// Asserts that a change ends with this result and a comment with this text, and records it as
@@ -232,13 +280,7 @@ async fn a_log_is_read_while_it_is_written(test: &mut GateTest) {
     let a = test.propose_held(ONE, "logged", "log", &[]).await;
     test.gate(&[&a]).await;
     test.all_run(&[&a]).await;
-    let query = format!("tenant/{TENANT}/builds?project={ONE}&change={}&pipeline=gate", a.number);
-    let builds: Vec<Value> = test.system.client().unwrap().get(&query).await.unwrap();
-    let address = format!(
-        "{}api/tenant/{TENANT}/build/{}/log",
-        test.system.web_root(),
-        text(&builds[0], "uuid")
-    );
+    let address = test.log_address(&test.builds("gate", &a).await[0]);
     let client = reqwest::Client::builder().no_proxy().build().unwrap();
     let read = async || {
         let answer = client.get(&address).send().await?.error_for_status()?;
@@ -342,7 +384,7 @@ async fn a_refused_merge_is_reported(test: &mut GateTest) {
 
 /// G19: a change that enters the gate while it is checked leaves check.
 async fn the_gate_supersedes_the_check(test: &mut GateTest) {
-    let a = test.propose_held(ONE, "hasty", "hasty", &[]).await;
+    let a = test.propose_held(ONE, "hasty", "hasty", &[("checked/hasty", "yes\n")]).await;
     test.until_results("check", &a, &[None]).await;
     test.gate(&[&a]).await;
     test.until_results("check", &a, &[Some("ABORTED")]).await;
@@ -399,20 +441,7 @@ async fn a_bundle_lands_as_one(test: &mut GateTest) {
     approve(&test.system, &a).await.unwrap();
     test.gate(&[&b]).await;
     test.release("round");
-    assert_eq!(
-        (test.result(&a).await, test.result(&b).await),
-        ("SUCCESS".to_owned(), "SUCCESS".to_owned())
-    );
-    // Both leave the queue at the same time, so that either may be listed first.
-    let sets = audit::buildsets(&test.system.operator().await.unwrap()).await.unwrap();
-    let position = |change: &PullRequest| {
-        audit::landed(&sets).iter().position(|set| {
-            let key = &set.item.candidate.change.key;
-            key.project.name() == change.repository && key.number() == Some(change.number)
-        })
-    };
-    let in_order = if position(&a) < position(&b) { [a, b] } else { [b, a] };
-    test.landed.extend(in_order);
+    test.bundle_lands([a, b]).await;
 }
 
 /// D13: when one member of a bundle fails, no member lands and both are reported as failed.
@@ -456,9 +485,8 @@ async fn configure(
     gate: &str,
     more: &str,
 ) -> PullRequest {
-    let post = if repository == ONE { "    post: {jobs: [after]}\n" } else { "" };
     let file = format!(
-        "{more}- project:\n    queue: integrated\n    check: {{jobs: [held]}}\n    gate: {gate}\n{post}"
+        "{more}- project:\n    queue: integrated\n    check: {{jobs: [checked]}}\n    gate: {gate}\n"
     );
     test.forge.propose(repository, title, &[(".zuul.yaml", &file)]).await.unwrap()
 }
@@ -466,7 +494,8 @@ async fn configure(
 /// C01: a change that adds a job is tested with it, and so are later changes.
 async fn a_new_job_is_live_with_its_change(test: &mut GateTest) {
     let job = "- job: {name: own, parent: held}\n";
-    let a = configure(test, ONE, "adds", "{jobs: [held, own]}", job).await;
+    let jobs = "{jobs: [held, own]}\n    post: {jobs: [after]}";
+    let a = configure(test, ONE, "adds", jobs, job).await;
     test.gate(&[&a]).await;
     test.lands(a.clone()).await;
     assert_eq!(test.results("gate", &a).await.len(), 2, "its own job ran");
@@ -543,32 +572,25 @@ async fn a_push_is_tested_in_post(test: &GateTest) {
 /// top of each other, and the landed trees are the tested ones.
 async fn history_follows_the_merge_mode(test: &GateTest) {
     for (mode, commits_of_two) in [("rebase", 2), ("cherry-pick", 2), ("squash-merge", 1)] {
-        let gate = format!("{{jobs: [held]}}\n    merge-mode: {mode}");
+        let gate = format!("{{jobs: [noop, slow]}}\n    merge-mode: {mode}");
         let first = configure(test, TWO, &format!("wants-{mode}"), &gate, "").await;
         test.gate(&[&first]).await;
         assert_eq!(test.result(&first).await, "SUCCESS");
         let before = test.forge.landed_as(&first).await.unwrap().unwrap();
-        let a = test.propose_held(TWO, mode, mode, &[]).await;
+        let (file, hold) = (format!("slow/{mode}"), format!("{} {mode}\n", test.holds.port));
+        let a = test.forge.propose(TWO, mode, &[(&file, &hold)]).await.unwrap();
         test.forge.push(&a, &format!("greetings/{mode}-too"), "Hello!\n").await.unwrap();
-        until("the check of the new patch set to begin", async || {
-            Ok((test.forge.status(&a, "demo/check").await? == "pending").then_some(()))
-        })
-        .await
-        .unwrap();
-        let b = test.propose_held(TWO, &format!("{mode}-b"), mode, &[]).await;
-        let c = test.propose_held(TWO, &format!("{mode}-c"), mode, &[]).await;
+        let b = test.propose(TWO, &format!("{mode}-b")).await;
+        let c = test.propose(TWO, &format!("{mode}-c")).await;
+        // The event of the new patch set would take the change out of the gate.
+        deliveries_end(&test.system, &[TWO]).await.unwrap();
         test.gate(&[&a, &b, &c]).await;
-        test.all_run(&[&a, &b, &c]).await;
+        test.all_run(&[&a]).await;
+        test.all_passed(&[&b, &c]).await;
         test.release(mode);
         let mut landed = Vec::new();
         for change in [&a, &b, &c] {
             assert_eq!(test.result(change).await, "SUCCESS", "{mode}: {change}");
-            let results = test.results("gate", change).await;
-            assert_eq!(
-                results,
-                [Some("SUCCESS".to_owned())],
-                "{mode}: {change} was tested once, on what is ahead"
-            );
             landed.push(test.forge.landed_as(change).await.unwrap().unwrap());
         }
         let new = test.log(TWO, &["--format=%H %p", &format!("{before}..{}", landed[2])]);
@@ -587,6 +609,8 @@ async fn history_follows_the_merge_mode(test: &GateTest) {
                 key.project.name() == change.repository && key.number() == Some(change.number)
             };
             let set = audit::landed(&sets).into_iter().find(is_of_change).unwrap();
+            let is_first = set.item.generation == 1;
+            assert!(is_first, "{mode}: {change} was tested once, on what is ahead");
             let tested = set.item.merged().unwrap().tested.tree.0.clone();
             assert_eq!(test.forge.tree(TWO, commit).await.unwrap(), tested, "{mode}: {change}");
         }
