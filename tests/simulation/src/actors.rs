@@ -3,10 +3,13 @@
 
 mod autoholds;
 mod branches;
+mod change_trees;
+mod departures;
 mod enqueued_refs;
 mod event_discards;
 mod event_pauses;
 mod intentions;
+mod newcomers;
 mod reloads;
 pub(crate) mod reverts;
 mod reviews;
@@ -19,7 +22,9 @@ use crate::scenarios::{AUDIT, CAREFUL, Scenario};
 use crate::shape::Shape;
 use crate::site::{Site, branch_of};
 use crate::story::Story;
+use change_trees::TreePlans;
 use intentions::Intentions;
+use newcomers::NewcomerPlans;
 use reverts::RevertIntentions;
 use sluice_gate::{Head, InboxMessageKind};
 use sluice_model::change::{ChangeKey, ChangeRef, ChangeStatus};
@@ -63,6 +68,9 @@ const DISCARDS_PER_MILLE: u64 = 200;
 /// How many of 1000 actions in [`Scenario::Reconfigurations`] add or remove the job.
 const RELOADS_PER_MILLE: u64 = 150;
 
+/// How many of 1000 actions in [`Scenario::Departures`] remove a project or add it again.
+const DEPARTURES_PER_MILLE: u64 = 250;
+
 /// How many of 1000 actions in [`Scenario::Reverts`] revert a landed change.
 const REVERTS_PER_MILLE: u64 = 200;
 
@@ -105,6 +113,12 @@ pub struct Actors {
     intentions: Intentions,
     /// The landed changes that will be reverted.
     reverts: RevertIntentions,
+    /// The trees of changes.
+    trees: TreePlans,
+    /// The changes that bring their projects into the pipelines.
+    newcomers: NewcomerPlans,
+    /// The projects that were removed from their tenants.
+    removed_projects: BTreeSet<String>,
     /// When the next action is due; `None` when there are no more.
     pub next_at: Option<Timestamp>,
     /// Whether the forge will add an unexpected file to the next merge.
@@ -132,6 +146,9 @@ impl Actors {
             switched: BTreeSet::new(),
             intentions: Intentions::new(seed),
             reverts: RevertIntentions::new(seed),
+            trees: TreePlans::new(seed, shape),
+            newcomers: NewcomerPlans::new(seed, shape),
+            removed_projects: BTreeSet::new(),
             next_at: Some(now),
             is_sabotaged: false,
         }
@@ -143,17 +160,30 @@ impl Actors {
         let now = site.world.now();
         let (proposes, approves) = (self.to_propose > 0, !self.waiting.is_empty());
         let acts = self.actions > 0 && !self.proposed.is_empty();
-        let choices: Vec<u8> = [(proposes, 0), (proposes, 0), (approves, 1), (acts, 2)]
-            .into_iter()
-            .filter_map(|(may, action)| may.then_some(action))
-            .collect();
+        let (grows, joins) = (self.trees.has_step(now), self.newcomers.has_step(heads, now));
+        let choices: Vec<u8> = [
+            (proposes, 0),
+            (proposes, 0),
+            (approves, 1),
+            (acts, 2),
+            (grows, 3),
+            (grows, 3),
+            (joins, 4),
+            (joins, 4),
+        ]
+        .into_iter()
+        .filter_map(|(may, action)| may.then_some(action))
+        .collect();
         match self.random.one(&choices).copied() {
             Some(0) => self.propose(site, oracle, story),
             Some(1) => self.approve(site, oracle, story),
-            Some(_) => {
+            Some(2) => {
                 self.actions -= 1;
                 self.act_on_a_change(site, heads, oracle, story);
             }
+            Some(3) => self.step_tree(site, oracle, story),
+            Some(_) => self.step_newcomer(heads, site, oracle, story),
+            None if self.trees.is_unfinished() || self.newcomers.is_unfinished() => {}
             None if self.resume_all_events(site, heads, story) => {}
             None => {
                 self.next_at = None;
@@ -173,7 +203,7 @@ impl Actors {
         let others: Vec<ChangeKey> = self
             .proposed
             .iter()
-            .filter(|(_, of)| *of == tenant)
+            .filter(|(change, of)| *of == tenant && self.may_be_needed(change))
             .map(|(change, _)| change.clone())
             .collect();
         let need = self.random.one(&others).cloned().filter(|_| self.random.per_mille(300));
@@ -282,6 +312,9 @@ impl Actors {
         }
         if self.shape.has(Scenario::Reconfigurations) && self.random.per_mille(RELOADS_PER_MILLE) {
             return self.toggle_surplus_job(site, oracle, story);
+        }
+        if self.shape.has(Scenario::Departures) && self.random.per_mille(DEPARTURES_PER_MILLE) {
+            return self.remove_or_add_project(site, heads, oracle, story);
         }
         if self.shape.has(Scenario::EnqueuedRefs) && self.random.per_mille(REFS_PER_MILLE) {
             return self.enqueue_ref(site, oracle, story);

@@ -6,6 +6,7 @@ use crate::scenarios::file_filters::DOCS;
 use crate::scenarios::mails::LETTERS;
 use crate::scenarios::max_changes;
 use crate::scenarios::max_dependencies;
+use crate::scenarios::newcomers::FOLLOWS;
 use crate::scenarios::publications::BROADCAST;
 use crate::scenarios::reloads::SURPLUS;
 use async_trait::async_trait;
@@ -19,11 +20,18 @@ use sluice_runtime::{PortError, Ports, Queues, Records};
 use std::sync::Arc;
 use texts::{
     next_generation, onto_branch, with_field, with_last_before, with_nodesets, with_number,
-    with_second, without, without_each, without_failures, without_job,
+    with_second, with_swapped, without, without_each, without_failures, without_job, without_last,
+    without_titled,
 };
 
 /// Some mutations change only every n-th revision of a queue.
 const NOW_AND_THEN: u64 = 8;
+
+/// The path of the changes that an inbox message enqueues.
+const CANDIDATES: [&str; 3] = ["kind", "enqueue", "candidates"];
+
+/// The start of the reason why a change leaves whose project was removed from the tenant.
+const NO_LONGER_OF_TENANT: &str = "the tenant no longer has the project";
 
 /// A broken rule.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -179,6 +187,16 @@ pub enum Mutation {
     UncountedChanges,
     /// The tenant allows no changes in a pipeline.
     ZeroCapacity,
+    /// Of several changes that one event brings in, the last one is dropped.
+    CutTrees,
+    /// Changes that one event brings in change their places where their dependencies allow it.
+    SwappedTrees,
+    /// A project that an operator removed from its tenant stays.
+    KeptProjects,
+    /// A change whose project was removed leaves as if it had a merge conflict.
+    ReportedDepartures,
+    /// A change of a project that only a change ahead of it adds to a pipeline is dropped.
+    LostNewcomers,
 }
 
 /// A kind of record with a revision.
@@ -427,6 +445,24 @@ impl Mutation {
                             let (mismatch, landed) =
                                 ("{\"mismatch\":{\"landed\":", "{\"landed\":{\"commit\":");
                             record.body = record.body.replace(mismatch, landed);
+                        }
+                        Self::LostNewcomers if record.key.sort.starts_with("inbox#") => {
+                            record.body = with_field(&record.body, &CANDIDATES, |candidates| {
+                                without_titled(candidates, FOLLOWS)
+                            });
+                        }
+                        Self::CutTrees if record.key.sort.starts_with("inbox#") => {
+                            record.body = with_field(&record.body, &CANDIDATES, without_last);
+                        }
+                        Self::SwappedTrees if record.key.sort.starts_with("inbox#") => {
+                            record.body = with_field(&record.body, &CANDIDATES, with_swapped);
+                        }
+                        Self::ReportedDepartures
+                            if record.key.partition.starts_with("buildset#")
+                                && record.body.contains(NO_LONGER_OF_TENANT) =>
+                        {
+                            record.body =
+                                with_field(&record.body, &["result"], |_| "MERGE_CONFLICT".into());
                         }
                         Self::NothingDue => record.sweep_at = None,
                         Self::UnannouncedLayouts if is_deferred_event(&record) => {

@@ -4,13 +4,13 @@ use crate::faults::FaultInjection;
 use crate::oracle::{ApprovalState, DiscardHistory, is_approved};
 use crate::reviews::{is_gerrit_project, label_of};
 use crate::scenarios::{STATUS_PIPELINES, Scenario};
-use crate::shape::TenantShape;
 use crate::sim::Sim;
 use crate::site::{HANDLED, branch_of};
 use crate::{Failure, SeedReport};
 use sluice_gate::{Head, InboxMessageKind};
 use sluice_memory::poll_once;
 use sluice_model::change::{ChangeKey, ChangeStatus};
+use sluice_model::git::BranchKey;
 use sluice_model::wakeup::MessageQueue;
 use sluice_model::{QueueKey, TenantName, Timestamp};
 use sluice_records::open_work;
@@ -307,12 +307,7 @@ impl Sim {
         let mut wrong = Vec::new();
         // Pipelines without reports do not show what they had no capacity for.
         let has_limits = self.shape.has(Scenario::MaxChanges);
-        let tenant = |change: &ChangeKey| {
-            let has = |shape: &&TenantShape| {
-                shape.projects.iter().any(|(name, _)| name == change.project.name())
-            };
-            self.shape.tenants.iter().find(has).map(|shape| shape.name.clone()).unwrap_or_default()
-        };
+        let tenant = |change: &ChangeKey| self.shape.tenant_of(change.project.name());
         for kept in self.site.forge.changes() {
             let facts = &kept.facts;
             for pipeline in STATUS_PIPELINES {
@@ -347,7 +342,8 @@ impl Sim {
             let proposed_at = self.oracle.proposed_at(&facts.change.key);
             let is_after_discards =
                 self.watch.is_after_discards(&TenantName(tenant(&facts.change.key)), proposed_at);
-            if facts.status != ChangeStatus::Open || !is_after_discards {
+            let has_left = self.oracle.has_left(&facts.change.key.project);
+            if facts.status != ChangeStatus::Open || !is_after_discards || has_left {
                 continue;
             }
             let approval = if is_approved(facts) {
@@ -360,6 +356,9 @@ impl Sim {
                 wrong.extend(self.oracle.find_missing_retest(&facts.change));
                 wrong.extend(self.oracle.find_missing_dependent_test(&facts.change));
             }
+        }
+        if !has_limits && !self.watch.has_discarded() {
+            wrong.extend(self.oracle.find_tree_errors());
         }
         if !has_limits {
             let discards = match self.watch.has_discarded() {
@@ -392,7 +391,13 @@ impl Sim {
         let branches = projects
             .iter()
             .flat_map(|(name, _)| self.shape.branches.iter().map(|b| branch_of(name, b)));
-        branches.filter_map(|branch| self.oracle.find_timer_error(&branch, discards)).collect()
+        let discards_of = |branch: &BranchKey| match self.oracle.has_left(&branch.project) {
+            true => DiscardHistory::Some,
+            false => discards,
+        };
+        branches
+            .filter_map(|branch| self.oracle.find_timer_error(&branch, discards_of(&branch)))
+            .collect()
     }
 
     /// Returns a text that is equal for two runs of a seed.

@@ -9,15 +9,18 @@ mod approvals;
 mod bundles;
 mod capacity;
 mod chains;
+mod departures;
 mod expected_refs;
 mod file_filters;
 #[cfg(test)]
 mod fixtures;
 mod followers;
 mod forge_faults;
+mod greedy;
 mod job_graphs;
 mod jobs;
 mod missing_work;
+mod newcomers;
 mod ref_items;
 mod reloads;
 mod reporter_jobs;
@@ -25,10 +28,13 @@ mod required_projects;
 mod retests;
 mod revisions;
 mod timers;
+mod trees;
 
 pub(crate) use approvals::is_approved;
+pub use departures::Membership;
 pub use missing_work::ApprovalState;
 pub use reloads::JobChange;
+pub use trees::TreeTrigger;
 
 use crate::reviews::{host_of, is_gerrit_project};
 use crate::scenarios::{AUDIT, PUBLISH, Scenario, lands};
@@ -90,6 +96,13 @@ pub struct Oracle {
     reloads: reloads::Reloads,
     /// Whether an operator ever removed the audit pipeline.
     is_reconfigured: bool,
+    /// The proposed trees of changes.
+    trees: Vec<trees::Tree>,
+    /// When operators removed projects from their tenants and added them again.
+    departures: departures::Departures,
+    /// Changes of projects that a change brings into the pipelines, each with that change; `None`
+    /// for that change itself.
+    newcomers: BTreeMap<ChangeKey, Option<ChangeKey>>,
 }
 
 /// Whether an entering item stays in its queue.
@@ -282,6 +295,7 @@ impl Oracle {
     /// it. From then on only a new event enqueues it.
     pub fn mark_entangled(&mut self, change: &ChangeKey) {
         self.changes.entry(change.clone()).or_default().is_entangled = true;
+        self.disturb_trees(change);
     }
 
     /// Returns whether [`Self::mark_entangled`] was called for a change, or it depends on others.
@@ -294,6 +308,7 @@ impl Oracle {
     /// Records an action that dequeues a change.
     pub fn record_withdrawal(&mut self, change: &ChangeKey, now: Timestamp) {
         self.changes.entry(change.clone()).or_default().withdrawals.push(now);
+        self.disturb_trees(change);
     }
 
     /// Records that a person merged a change.
@@ -306,6 +321,7 @@ impl Oracle {
     ) {
         self.disturbances += 1;
         self.mark_tampered(&change.key.project);
+        self.disturb_trees(&change.key);
         let branch = branch_of(change);
         let history = self.changes.entry(change.key.clone()).or_default();
         history.merged_head = Some(change.head.clone());
@@ -337,6 +353,7 @@ impl Oracle {
         fate: EntryFate,
     ) -> Result<(), String> {
         let change = &item.candidate.change;
+        self.check_membership(change, "entered its queue")?;
         let mut needs = item.candidate.needs.iter().map(|need| &need.change);
         // An item may be tested on the branch states of the items ahead.
         let mut queued = QueuedItem { queue: Some(queue.clone()), ..self.snapshot_item(item) };
@@ -407,6 +424,7 @@ impl Oracle {
         if position == LandingPosition::Behind {
             return Err(format!("{change} was merged but is not the first of its queue"));
         }
+        self.check_membership(change, "landed")?;
         if let Some(need) = needs.iter().find(|need| !self.is_merged(need)) {
             return Err(format!("{change} was merged before its dependency {need}"));
         }
@@ -521,6 +539,8 @@ impl Oracle {
             is_gate && set.result == "FAILURE" && set.why.starts_with("This change depends on");
         self.check_reloaded_job(set, now).or_else(wrong)?;
         match set.result.as_str() {
+            "DEQUEUED" if self.may_have_left(item) => Ok(()),
+            "NO_JOBS" => self.check_missing_jobs(set, store).or_else(wrong),
             _ if change.key.ref_move().is_some_and(|moved| moved.newrev.is_none()) => {
                 self.check_timer_item(set, &queued, store).or_else(wrong)
             }
@@ -590,36 +610,6 @@ impl Oracle {
             known_as_of,
             saw_merge_refusal: self.is_refusing,
         }
-    }
-
-    /// Returns whether the configuration of an item may ask for a secret before review: its own, or
-    /// any that it was tested on.
-    fn is_greedy(&self, item: &Item) -> bool {
-        // In a bundle, the configuration of the other members is proposed too.
-        if !item.candidate.bundle.is_empty() {
-            return self.is_any_greedy();
-        }
-        let project = &item.candidate.change.key.project;
-        let tips = self
-            .branches
-            .iter()
-            .filter(|(branch, _)| branch.project == *project)
-            .flat_map(|(_, tips)| tips);
-        let proposed = self.changes.iter().filter(|(key, _)| key.project == *project);
-        let proposed =
-            proposed.flat_map(|(_, history)| history.revisions.values().filter_map(Revision::tree));
-        tips.map(|tip| &tip.tree).chain(proposed).any(truth::is_greedy)
-    }
-
-    /// Returns whether any branch or revision has configuration that asks for a secret before
-    /// review.
-    fn is_any_greedy(&self) -> bool {
-        let tips = self.branches.values().flatten().map(|tip| &tip.tree);
-        let proposed = self
-            .changes
-            .values()
-            .flat_map(|history| history.revisions.values().filter_map(Revision::tree));
-        tips.chain(proposed).any(truth::is_greedy)
     }
 
     /// Returns whether an item may have left because its pipeline was removed, or because its

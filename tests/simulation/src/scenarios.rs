@@ -2,6 +2,7 @@
 //! scenario does not change the sites of older seeds.
 
 pub mod branches;
+pub mod change_trees;
 pub mod disabled_pipelines;
 pub mod enqueued_refs;
 pub mod file_filters;
@@ -9,6 +10,7 @@ pub mod followers;
 pub mod mails;
 pub mod max_changes;
 pub mod max_dependencies;
+pub mod newcomers;
 pub mod nodesets;
 pub mod publications;
 pub mod reloads;
@@ -121,6 +123,12 @@ pub enum Scenario {
     Reverts,
     /// Tenants limit the changes of each pipeline (`max-changes-per-pipeline`).
     MaxChanges,
+    /// Authors propose trees of changes that need each other, which one event brings into the gate.
+    ChangeTrees,
+    /// Operators remove projects from their tenants, and may add them again.
+    Departures,
+    /// A change brings its project into the pipelines, and others of the project are behind it.
+    Newcomers,
 }
 
 impl Scenario {
@@ -180,6 +188,9 @@ impl Scenario {
 
     /// The scenarios that seeds from [`RECENT_FROM`] on may draw as well.
     pub const RECENT: &[Self] = &[Self::Reverts, Self::MaxChanges];
+
+    /// The scenarios that seeds from [`CURRENT_FROM`] on may draw as well.
+    pub const CURRENT: &[Self] = &[Self::ChangeTrees, Self::Departures, Self::Newcomers];
 }
 
 /// The first seed that may draw [`Scenario::NEWEST`].
@@ -196,6 +207,9 @@ pub const ADDED_FROM: u64 = 5_000_000;
 
 /// The first seed that may draw [`Scenario::RECENT`].
 pub const RECENT_FROM: u64 = 9_000_000;
+
+/// The first seed that may draw [`Scenario::CURRENT`].
+pub const CURRENT_FROM: u64 = 12_000_000;
 
 /// Draws the scenarios of a seed.
 pub fn draw(seed: u64) -> BTreeSet<Scenario> {
@@ -228,6 +242,12 @@ pub fn draw(seed: u64) -> BTreeSet<Scenario> {
         let mut random = Random::new(seed, 16);
         scenarios.extend(
             Scenario::RECENT.iter().copied().filter(|_| random.per_mille(SCENARIO_PER_MILLE)),
+        );
+    }
+    if seed >= CURRENT_FROM {
+        let mut random = Random::new(seed, 18);
+        scenarios.extend(
+            Scenario::CURRENT.iter().copied().filter(|_| random.per_mille(SCENARIO_PER_MILLE)),
         );
     }
     scenarios
@@ -461,6 +481,22 @@ mod tests {
         assert!(before.chain([RECENT_FROM - 1]).all(|seed| !draw(seed).iter().any(is_recent)));
         for scenario in Scenario::RECENT.iter().copied().chain(Scenario::ADDED.iter().copied()) {
             let drawn = (RECENT_FROM..RECENT_FROM + 200)
+                .filter(|seed| draw(*seed).contains(&scenario))
+                .count();
+            assert!((20..=100).contains(&drawn), "{scenario:?} is drawn {drawn} times");
+        }
+    }
+
+    /// C2: older seeds draw no scenario in [`Scenario::CURRENT`].
+    #[test]
+    fn only_seeds_from_current_from_on_draw_current_scenarios() {
+        let is_current = |scenario: &Scenario| Scenario::CURRENT.contains(scenario);
+        let before = (1..2_000)
+            .chain(ADDED_FROM..ADDED_FROM + 2_000)
+            .chain(RECENT_FROM..RECENT_FROM + 2_000);
+        assert!(before.chain([CURRENT_FROM - 1]).all(|seed| !draw(seed).iter().any(is_current)));
+        for scenario in Scenario::CURRENT.iter().copied().chain(Scenario::RECENT.iter().copied()) {
+            let drawn = (CURRENT_FROM..CURRENT_FROM + 200)
                 .filter(|seed| draw(*seed).contains(&scenario))
                 .count();
             assert!((20..=100).contains(&drawn), "{scenario:?} is drawn {drawn} times");

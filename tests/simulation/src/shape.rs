@@ -7,8 +7,10 @@ use crate::reviews::{
     at_gerrit, at_github, check_and_gate_with_gerrit, for_hashtag, is_gerrit_project, sources,
     with_gerrit,
 };
+use crate::scenarios::change_trees::with_quiet_changes;
 use crate::scenarios::max_changes::{self, CHANGES_MAX};
 use crate::scenarios::max_dependencies::{self, NEEDS_MAX};
+use crate::scenarios::newcomers::{self, is_newcomer};
 use crate::scenarios::{
     self, AUDIT, CAREFUL, EXPRESS, EXPRESS_YAML, POST, POST_YAML, RECHECK_YAML, REPORTERS_YAML,
     SEMAPHORES_YAML, Scenario, audit_yaml, careful_yaml, lands, nodesets, required,
@@ -147,6 +149,7 @@ impl Shape {
     /// first tenant to the Gerrit.
     #[must_use]
     pub fn with_scenarios(mut self, scenarios: BTreeSet<Scenario>) -> Self {
+        self.add_projects(&scenarios);
         let rename = if scenarios.contains(&Scenario::Gerrit) { at_gerrit } else { at_github };
         for (name, _) in self.tenants.iter_mut().take(1).flat_map(|tenant| &mut tenant.projects) {
             *name = rename(name);
@@ -158,6 +161,23 @@ impl Shape {
                 self.fault_profile.skew_millis.min(PUSHED_SKEW_MILLIS_MAX);
         }
         Self { scenarios, ..self }
+    }
+
+    /// Gives each tenant two projects where a scenario needs them. In [`Scenario::ChangeTrees`] the
+    /// projects of a tenant share their queue.
+    fn add_projects(&mut self, scenarios: &BTreeSet<Scenario>) {
+        let has_trees = scenarios.contains(&Scenario::ChangeTrees);
+        if !has_trees && !scenarios.contains(&Scenario::Departures) {
+            return;
+        }
+        for (number, tenant) in self.tenants.iter_mut().enumerate() {
+            while tenant.projects.len() < 2 {
+                tenant.projects.push((format!("org/t{number}p{}", tenant.projects.len()), true));
+            }
+            if has_trees {
+                tenant.projects.iter_mut().for_each(|(_, shared)| *shared = true);
+            }
+        }
     }
 
     /// Draws a site with large clock errors and many actions, so that many inbox messages arrive
@@ -216,6 +236,10 @@ impl Shape {
         if is_gerrit_project(project) {
             return MergeMode::CherryPick;
         }
+        // Its own configuration, which a change adds, names the mode only later.
+        if is_newcomer(project) {
+            return MergeMode::default();
+        }
         let number = project
             .bytes()
             .fold(self.mode_seed, |sum, byte| sum.wrapping_mul(31).wrapping_add(u64::from(byte)));
@@ -247,8 +271,29 @@ impl Shape {
         (self.has(Scenario::MaxChanges) && !self.has_gerrit_projects(tenant)).then_some(CHANGES_MAX)
     }
 
+    /// Returns the project of a tenant that a change brings into the pipelines. Returns `None`
+    /// without [`Scenario::Newcomers`] and for tenants with projects at the Gerrit.
+    pub fn newcomer_of(&self, tenant: &str) -> Option<String> {
+        (self.has(Scenario::Newcomers) && !self.has_gerrit_projects(tenant))
+            .then(|| newcomers::project_of(tenant))
+    }
+
+    /// Returns the projects of all tenants that a change brings into the pipelines.
+    pub fn newcomers(&self) -> Vec<String> {
+        self.tenants.iter().filter_map(|tenant| self.newcomer_of(&tenant.name)).collect()
+    }
+
+    /// Returns the name of the tenant that has a project. Returns an empty name if none has it.
+    pub fn tenant_of(&self, project: &str) -> String {
+        let has = |tenant: &&TenantShape| {
+            tenant.projects.iter().any(|(name, _)| name == project)
+                || self.newcomer_of(&tenant.name).as_deref() == Some(project)
+        };
+        self.tenants.iter().find(has).map(|tenant| tenant.name.clone()).unwrap_or_default()
+    }
+
     /// Returns whether a tenant has projects at the Gerrit.
-    fn has_gerrit_projects(&self, tenant: &str) -> bool {
+    pub fn has_gerrit_projects(&self, tenant: &str) -> bool {
         let mut projects = self
             .tenants
             .iter()
@@ -259,6 +304,11 @@ impl Shape {
 
     /// Returns the tenant configuration.
     pub fn main_yaml(&self) -> String {
+        self.main_yaml_without(&BTreeSet::new())
+    }
+
+    /// Returns the tenant configuration without these projects.
+    pub fn main_yaml_without(&self, removed: &BTreeSet<String>) -> String {
         let (shared, semaphores) = match self.has(Scenario::Semaphores) {
             true => (
                 format!("- global-semaphore: {{name: shared, max: {}}}\n", self.semaphore_max),
@@ -268,8 +318,14 @@ impl Shape {
         };
         let nodes = if self.has(Scenario::NodesetFallbacks) { nodesets::LIMIT } else { "" };
         let tenant = |tenant: &TenantShape| {
-            let projects: Vec<&str> =
-                tenant.projects.iter().map(|(name, _)| name.as_str()).collect();
+            let newcomer = self.newcomer_of(&tenant.name);
+            let projects: Vec<&str> = tenant
+                .projects
+                .iter()
+                .map(|(name, _)| name.as_str())
+                .filter(|name| !removed.contains(*name))
+                .chain(newcomer.as_deref())
+                .collect();
             let sources = sources(&projects);
             let needs =
                 if self.needs_max(&tenant.name).is_some() { max_dependencies::LIMIT } else { "" };
@@ -306,6 +362,9 @@ impl Shape {
                 &format!("precedence: high\n{}", self.window.yaml()),
                 1,
             );
+        }
+        if self.has(Scenario::ChangeTrees) {
+            pipelines = with_quiet_changes(&pipelines);
         }
         if self.has(Scenario::Gerrit) {
             pipelines = check_and_gate_with_gerrit(&pipelines);

@@ -145,7 +145,8 @@ impl Sim {
         let mut oracle = Oracle::new(&shape);
         {
             let store = site.store.lock().unwrap();
-            for (name, _) in shape.projects() {
+            let names = shape.projects().into_iter().map(|(name, _)| name);
+            for name in names.chain(shape.newcomers()) {
                 for branch in
                     shape.branches.iter().map(|branch| crate::site::branch_of(&name, branch))
                 {
@@ -555,6 +556,7 @@ impl Sim {
     /// Checks everything that was merged and written since the last check: by the watch and the
     /// oracle.
     fn check_written(&mut self) -> Result<(), Failure> {
+        self.oracle.record_time(self.now());
         self.check_merges().map_err(|why| self.failure(why))?;
         let written = self.site.world.take_journal();
         if written.is_empty() {

@@ -4,9 +4,11 @@
 use crate::broken::Mutation;
 use crate::random::Random;
 use crate::reviews::host_of;
+use crate::scenarios::newcomers::is_newcomer;
 use crate::scenarios::{Scenario, required};
 use crate::shape::{ConfigVariant, Shape};
 use async_trait::async_trait;
+use bytes::Bytes;
 use sluice_cloud::LaunchSettings as CloudSite;
 use sluice_forge::Forge;
 use sluice_gate::{InboxMessage, InboxMessageKind};
@@ -22,11 +24,13 @@ use sluice_model::wakeup::{MessageQueue, Wakeup};
 use sluice_model::{ConnectionName, InboxMessageId, ProjectName, QueueKey, TenantName, Timestamp};
 use sluice_notify::Notify;
 use sluice_records::codec::{decode, with_body};
+use sluice_records::connection;
 use sluice_records::delivery::{self, DeliveryRecord, DeliveryState};
 use sluice_records::tenant::{self, Tenant};
 use sluice_reporter::Reporter;
 use sluice_repos::Repos;
 use sluice_runtime::batch::{Reception, ReconcileError, Reconciler};
+use sluice_runtime::object::PutMode;
 use sluice_runtime::record::{Due, Expect, TransactionOutcome, Write};
 use sluice_runtime::{CellCommit, Clock, Ports, cell};
 use sluice_scenarios::PlayedForge;
@@ -103,8 +107,13 @@ impl Site {
             ConfigVariant::AsDrawn
         };
         let config = ("org/config".to_owned(), shape.config_yaml(variant));
-        for (name, yaml) in shape.projects().into_iter().chain([config]) {
-            let path = if name == "org/config" { "zuul.yaml" } else { ".zuul.yaml" };
+        let newcomers = shape.newcomers().into_iter().map(|name| (name, "nothing yet".to_owned()));
+        for (name, yaml) in shape.projects().into_iter().chain(newcomers).chain([config]) {
+            let path = match name.as_str() {
+                "org/config" => "zuul.yaml",
+                newcomer if is_newcomer(newcomer) => "README",
+                _ => ".zuul.yaml",
+            };
             let yaml = if mutation == Some(Mutation::DroppedRequiredProjects) {
                 required::without_required_projects(&yaml)
             } else {
@@ -212,6 +221,23 @@ impl Site {
             &self.world.ports_of("operator"),
             &[Wakeup::Queue { queue: queue.clone() }],
         ));
+    }
+
+    /// Stores another main configuration and wakes a tenant, as an operator's `sluice tenant load`
+    /// does.
+    pub fn load_main(&self, main_yaml: &str, tenant: &str) {
+        if self.mutation == Some(Mutation::KeptProjects) {
+            return;
+        }
+        let ports = self.world.ports_of("operator");
+        let text = match self.mutation {
+            Some(mutation) => mutation.main_yaml(main_yaml),
+            None => main_yaml.to_owned(),
+        };
+        let (text, kind) = (Bytes::from(text), "application/yaml");
+        let _ = poll_once(ports.objects.put(connection::MAIN, text, PutMode::Always, kind));
+        let wakeup = Wakeup::Tenant { tenant: TenantName(tenant.to_owned()) };
+        let _ = poll_once(cell::send(&ports, &[wakeup]));
     }
 
     /// Sets whether a tenant's trigger and result events are discarded or paused, as an operator's

@@ -1,5 +1,5 @@
-//! Mutation tests of the scenarios from seeds 4000000, 5000000 and 9000000, and of bundles in
-//! independent pipelines.
+//! Mutation tests of the scenarios from seeds 4000000, 5000000, 9000000 and 12000000, and of bundles
+//! in independent pipelines.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use sluice_simulation::noticed::noticing_seed;
@@ -476,4 +476,100 @@ fn a_site_that_plays_all_recent_plays_fails_nothing() {
         Scenario::Timers,
     ];
     all_kept(|seed| with(&[Scenario::RECENT, Scenario::ADDED, &others].concat(), seed));
+}
+
+/// D01, D02, G09: one event brings a whole tree of changes into the gate, in the same order whichever
+/// change it is about; approvals bring it in whatever their order.
+#[test]
+fn a_tree_that_enters_incompletely_or_in_another_order_is_noticed() {
+    let busy =
+        |scenarios: &[Scenario], seed| Shape { changes: 9, actions: 16, ..with(scenarios, seed) };
+    all_kept(|seed| busy(&[Scenario::ChangeTrees], seed));
+    all_kept(|seed| {
+        busy(
+            &[
+                Scenario::ChangeTrees,
+                Scenario::TwoGates,
+                Scenario::Supersedes,
+                Scenario::WithdrawnApprovals,
+                Scenario::EventPauses,
+                Scenario::MergeModes,
+            ],
+            seed,
+        )
+    });
+    let calm = |seed| Shape { changes: 3, ..calm_with(&[Scenario::ChangeTrees], seed) };
+    caught_with("never entered the gate", Mutation::CutTrees, calm);
+    caught_with("but must enter as", Mutation::SwappedTrees, calm);
+}
+
+/// Returns a site without failing calls whose operators remove and add projects during many minutes.
+fn departing(seed: u64) -> Shape {
+    let calm = calm_with(&[Scenario::Departures], seed);
+    Shape { actions: 16, pause_millis_max: 120_000, ..calm }
+}
+
+/// Z2.1, R03: the changes of a project that left the tenant leave without a result of their own, and
+/// nothing of the project enters or lands later.
+#[test]
+fn a_removed_project_that_stays_or_is_reported_is_noticed() {
+    let busy =
+        |scenarios: &[Scenario], seed| Shape { changes: 9, actions: 16, ..with(scenarios, seed) };
+    all_kept(|seed| busy(&[Scenario::Departures], seed));
+    all_kept(departing);
+    all_kept(|seed| {
+        busy(
+            &[
+                Scenario::Departures,
+                Scenario::DependencyCycles,
+                Scenario::Post,
+                Scenario::Reconfigurations,
+                Scenario::Timers,
+                Scenario::FastForward,
+            ],
+            seed,
+        )
+    });
+    caught_with("although its project left the tenant", Mutation::KeptProjects, departing);
+    caught_with("it merges without conflict", Mutation::ReportedDepartures, departing);
+}
+
+/// C14, Z6.6: a change of a project that only a change ahead of it adds to a pipeline is tested on
+/// top of that change.
+#[test]
+fn a_change_behind_the_one_that_adds_its_project_is_missed() {
+    let busy =
+        |scenarios: &[Scenario], seed| Shape { changes: 9, actions: 16, ..with(scenarios, seed) };
+    all_kept(|seed| busy(&[Scenario::Newcomers], seed));
+    all_kept(|seed| {
+        busy(
+            &[
+                Scenario::Newcomers,
+                Scenario::Audit,
+                Scenario::FileFilters,
+                Scenario::Semaphores,
+                Scenario::ReporterJobs,
+                Scenario::MergeModes,
+            ],
+            seed,
+        )
+    });
+    let calm = |seed| Shape { changes: 3, ..calm_with(&[Scenario::Newcomers], seed) };
+    caught_with("was never checked", Mutation::LostNewcomers, calm);
+    caught_with("is approved and was never gated", Mutation::LostNewcomers, calm);
+}
+
+/// C2: sites with all current scenarios do not fail.
+#[test]
+fn a_site_that_plays_all_current_plays_fails_nothing() {
+    all_kept(|seed| with(Scenario::CURRENT, seed));
+    let others = [
+        Scenario::DependencyCycles,
+        Scenario::MergeModes,
+        Scenario::Gerrit,
+        Scenario::EventPauses,
+        Scenario::Bursts,
+        Scenario::Followers,
+    ];
+    all_kept(|seed| with(&[Scenario::CURRENT, Scenario::RECENT, &others].concat(), seed));
 }

@@ -2,7 +2,9 @@
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 
 use sluice_simulation::runner::{parse_range, parse_seeds, play_all, play_safely};
-use sluice_simulation::scenarios::{ADDED_FROM, FURTHER_FROM, LATEST_FROM, RECENT_FROM};
+use sluice_simulation::scenarios::{
+    ADDED_FROM, CURRENT_FROM, FURTHER_FROM, LATEST_FROM, RECENT_FROM,
+};
 use sluice_simulation::{Settings, play};
 
 /// The fixed set; `SLUICE_SIM_SEEDS=1..2000` plays others.
@@ -62,6 +64,16 @@ fn no_seed_of_the_added_plays_breaks_an_invariant_or_surprises_the_oracle() {
 #[test]
 fn no_seed_of_the_recent_plays_breaks_an_invariant_or_surprises_the_oracle() {
     let sum = play_all(RECENT_FROM..=RECENT_FROM + 14);
+    if let Some((seed, failure)) = sum.failures.first() {
+        panic!("{failure}\n\nseed {seed} failed; again: cargo run -p sluice-simulation -- {seed}");
+    }
+    assert!(sum.seeds == 15 && sum.landed > sum.seeds, "{sum:?}");
+}
+
+/// C2, D02, C14: the same with the scenarios from seed 12000000.
+#[test]
+fn no_seed_of_the_current_plays_breaks_an_invariant_or_surprises_the_oracle() {
+    let sum = play_all(CURRENT_FROM..=CURRENT_FROM + 14);
     if let Some((seed, failure)) = sum.failures.first() {
         panic!("{failure}\n\nseed {seed} failed; again: cargo run -p sluice-simulation -- {seed}");
     }

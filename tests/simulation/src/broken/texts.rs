@@ -104,6 +104,35 @@ pub(super) fn with_last_before(entries: Value) -> Value {
     }
 }
 
+/// Removes the last of several candidates.
+pub(super) fn without_last(mut candidates: Value) -> Value {
+    if let Some(all) = candidates.as_array_mut().filter(|all| all.len() > 1) {
+        all.pop();
+    }
+    candidates
+}
+
+/// Removes the candidates with a title.
+pub(super) fn without_titled(candidates: Value, title: &str) -> Value {
+    match candidates {
+        Value::Array(all) => all.into_iter().filter(|one| one["title"] != title).collect(),
+        other => other,
+    }
+}
+
+/// Swaps the last two candidates next to each other of which neither needs the other.
+pub(super) fn with_swapped(mut candidates: Value) -> Value {
+    let needs = |one: &Value, other: &Value| {
+        let mut needs = one["needs"].as_array().into_iter().flatten();
+        needs.any(|need| need["change"]["key"] == other["change"]["key"])
+    };
+    let Some(all) = candidates.as_array_mut() else { return candidates };
+    if let Some(at) = (1..all.len()).rev().find(|at| !needs(&all[*at], &all[*at - 1])) {
+        all.swap(at - 1, at);
+    }
+    candidates
+}
+
 /// Removes a job.
 pub(super) fn without_job(jobs: Value, name: &str) -> Value {
     match jobs {

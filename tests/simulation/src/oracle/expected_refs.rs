@@ -55,7 +55,8 @@ impl Oracle {
         let left = self
             .expected_refs
             .iter()
-            .filter(|due| !(is_known(due) || discards == DiscardHistory::Some && due.is_event));
+            .filter(|due| !(is_known(due) || discards == DiscardHistory::Some && due.is_event))
+            .filter(|due| !self.has_left(&due.branch.project));
         left.map(|due| {
             format!("{} at {} was never tested in {}", due.branch, due.head, due.pipeline)
         })

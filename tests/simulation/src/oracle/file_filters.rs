@@ -3,6 +3,7 @@
 use super::{Merged, Oracle};
 use crate::reviews::is_gerrit_project;
 use crate::scenarios::file_filters::matching_jobs;
+use crate::scenarios::newcomers::is_newcomer;
 use crate::scenarios::{Scenario, lands};
 use sluice_records::report::Buildset;
 
@@ -16,6 +17,7 @@ impl Oracle {
     ) -> Result<(), String> {
         let (change, pipeline) = (&set.item.candidate.change, set.queue.pipeline.as_str());
         if !self.scenarios.contains(&Scenario::FileFilters)
+            || is_newcomer(change.key.project.name())
             || !["check", "gate"].contains(&pipeline)
         {
             return if has.is_empty() {

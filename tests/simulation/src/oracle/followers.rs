@@ -4,6 +4,7 @@ use super::Oracle;
 use crate::reviews::is_gerrit_project;
 use crate::scenarios::Scenario;
 use crate::scenarios::followers::FOLLOW;
+use crate::scenarios::newcomers::is_newcomer;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::{QueueKey, Timestamp};
 
@@ -12,6 +13,7 @@ impl Oracle {
     pub fn record_gate_entry(&mut self, change: &ChangeKey, queue: &QueueKey, now: Timestamp) {
         if queue.pipeline.as_str() == "gate" {
             self.changes.entry(change.clone()).or_default().gated_at = Some(now);
+            self.record_tree_entry(change);
         }
     }
 
@@ -22,7 +24,8 @@ impl Oracle {
         let history = self.changes.get(&change.key)?;
         let is_sure = self.sees_all_events
             && self.scenarios.contains(&Scenario::Followers)
-            && !is_gerrit_project(change.key.project.name());
+            && !is_gerrit_project(change.key.project.name())
+            && !is_newcomer(change.key.project.name());
         if !is_sure || history.is_entangled || history.revisions.len() != 1 {
             return None;
         }

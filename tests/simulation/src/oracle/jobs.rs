@@ -9,12 +9,14 @@ use crate::scenarios::enqueued_refs::MANUAL;
 use crate::scenarios::file_filters::has_file_filter;
 use crate::scenarios::followers::FOLLOW;
 use crate::scenarios::mails::LETTERS;
+use crate::scenarios::newcomers::is_newcomer;
 use crate::scenarios::nodesets::CHOOSY;
 use crate::scenarios::publications::BROADCAST;
 use crate::scenarios::reloads::SURPLUS;
 use crate::scenarios::tags::RELEASE;
 use crate::scenarios::timers::NIGHTLY;
 use crate::scenarios::{AUDIT, CAREFUL, EXPRESS, POST, PUBLISH, RECHECK, Scenario, lands};
+use sluice_model::ProjectName;
 use sluice_records::report::Buildset;
 use sluice_scenarios::repos::{Store, Tree};
 
@@ -45,8 +47,9 @@ impl Oracle {
         by_files.sort_unstable();
         self.check_file_filtered_jobs(set, &by_files)?;
         has.sort_unstable();
-        let due = self.names(configuration_of(tested), pipeline);
-        if has == due {
+        let project = &set.item.candidate.change.key.project;
+        let names = |text| self.names_in(project, text, pipeline);
+        if has == names(configuration_of(tested)) {
             return Ok(());
         }
         // If no tested change edits the configuration, the jobs come from any state that the tenant
@@ -56,10 +59,11 @@ impl Oracle {
             .get(&branch_of(&set.item.candidate.change))
             .map(Vec::as_slice)
             .unwrap_or_default();
-        let mut history = tips.iter().map(|tip| self.names(configuration_of(&tip.tree), pipeline));
+        let mut history = tips.iter().map(|tip| names(configuration_of(&tip.tree)));
         if !self.is_sure(set, tested, store) && history.any(|names| names == has) {
             return Ok(());
         }
+        let due = names(configuration_of(tested));
         Err(format!("it has the jobs {has:?}, but must have {due:?}"))
     }
 
@@ -78,6 +82,24 @@ impl Oracle {
         let is_edited = base.is_some_and(|base| configuration_of(base) != configuration_of(tested));
         let has_landed = lands(set.queue.pipeline.as_str()) && set.result == "SUCCESS";
         is_edited || (has_landed && self.disturbances == 0 && !self.nodes_fail)
+    }
+
+    /// Checks an item that left without jobs: its configuration names none, or did not name any
+    /// that the tenant had read.
+    pub(super) fn check_missing_jobs(&self, set: &Buildset, store: &Store) -> Result<(), String> {
+        let merged = set.item.merged().ok_or("nothing was tested")?;
+        self.check_job_names(set, store.tree(&merged.tested.id), store)
+    }
+
+    /// Returns the sorted job names of a project with this configuration. The config project adds
+    /// no jobs to newcomers.
+    fn names_in<'a>(&self, project: &ProjectName, text: &'a str, pipeline: &str) -> Vec<&'a str> {
+        if !is_newcomer(project.name()) {
+            return self.names(text, pipeline);
+        }
+        let mut names = own(text, pipeline);
+        names.sort_unstable();
+        names
     }
 
     /// Returns the sorted job names of a project with this configuration.

@@ -66,6 +66,7 @@ impl Oracle {
             self.sees_dependencies(key) && history.needs.iter().all(|need| self.is_left_alone(need))
         };
         !history.is_entangled
+            && self.joins_check(key, history)
             && (history.needs.is_empty() || (are_left_alone() && !self.may_need_too_many(key)))
     }
 
@@ -98,6 +99,8 @@ impl Oracle {
             history.approvals.last().is_some_and(|approval| approval.is_free_of_needs(&change.head))
         };
         !history.is_entangled
+            && !self.is_quiet(&change.key)
+            && self.joins_gate(&change.key, history)
             && (history.needs.is_empty() || (self.sees_dependencies(&change.key) && is_free()))
     }
 
@@ -113,7 +116,8 @@ impl Oracle {
         self.changes.get(key).is_some_and(|history| {
             let is_as_proposed = !history.is_entangled
                 && history.withdrawals.is_empty()
-                && !is_gerrit_project(key.project.name());
+                && !is_gerrit_project(key.project.name())
+                && !self.has_left(&key.project);
             let needs_are = || history.needs.iter().all(|need| self.is_left_alone(need));
             is_as_proposed && history.merged != Some(Merged::ByHand) && needs_are()
         })

@@ -3,7 +3,8 @@
 
 use super::{Oracle, branch_of};
 use crate::scenarios::POST;
-use sluice_model::git::Oid;
+use crate::scenarios::newcomers::is_newcomer;
+use sluice_model::git::{BranchKey, Oid};
 use sluice_records::report::Buildset;
 use sluice_scenarios::repos::Store;
 
@@ -57,7 +58,11 @@ impl Oracle {
             let outcomes = self.changes.values().flat_map(|history| &history.outcomes);
             outcomes.into_iter().any(|outcome| outcome.pipeline == POST && outcome.head == *head)
         };
-        let moved = self.branches.iter().filter(|(_, tips)| tips.len() > 1);
+        let is_tested = |branch: &BranchKey| {
+            !is_newcomer(branch.project.name()) && !self.has_left(&branch.project)
+        };
+        let moved =
+            self.branches.iter().filter(|(branch, tips)| tips.len() > 1 && is_tested(branch));
         for (branch, tip) in moved.filter_map(|(branch, tips)| Some((branch, tips.last()?))) {
             if !is_known(&tip.id) {
                 wrong.push(format!("{branch} is at {} at the end, which was never tested", tip.id));

@@ -2,6 +2,7 @@
 //! layout must agree on the job, and a new layout must become live soon.
 
 use super::Oracle;
+use crate::scenarios::newcomers::is_newcomer;
 use crate::scenarios::reloads::SURPLUS;
 use sluice_model::{ItemId, TenantName, Timestamp};
 use sluice_records::report::Buildset;
@@ -62,7 +63,8 @@ impl Oracle {
         let came_at = self.reloads.came_at.remove(&set.id);
         let is_tested =
             ["SUCCESS", "FAILURE"].contains(&set.result.as_str()) && set.item.merged().is_some();
-        if !is_tested || !["check", "gate"].contains(&set.queue.pipeline.as_str()) {
+        let is_newcomer = is_newcomer(set.item.candidate.change.key.project.name());
+        if !is_tested || is_newcomer || !["check", "gate"].contains(&set.queue.pipeline.as_str()) {
             return Ok(());
         }
         let has = set.item.jobs.iter().any(|job| job.summary.name.as_str() == SURPLUS);

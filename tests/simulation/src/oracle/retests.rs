@@ -2,6 +2,7 @@
 
 use super::{Merged, Oracle};
 use crate::reviews::is_gerrit_project;
+use crate::scenarios::newcomers::is_newcomer;
 use crate::scenarios::{RECHECK, Scenario, lands};
 use sluice_model::Timestamp;
 use sluice_model::change::{ChangeKey, ChangeRef};
@@ -19,7 +20,8 @@ impl Oracle {
         let history = self.changes.get(&change.key)?;
         let is_sure = self.sees_all_events
             && self.scenarios.contains(&Scenario::Rechecks)
-            && !is_gerrit_project(change.key.project.name());
+            && !is_gerrit_project(change.key.project.name())
+            && !is_newcomer(change.key.project.name());
         let is_left_alone =
             !history.is_entangled && history.needs.is_empty() && history.revisions.len() == 1;
         let proposed_at = history.proposed_at.filter(|_| is_sure && is_left_alone)?;
