@@ -1,6 +1,6 @@
 //! Consumes the queue's inbox: enqueues changes, and applies updates of changes that are queued.
 
-use super::finish::{DEPENDENCIES_CHANGED, DEQUEUE_RECORDS};
+use super::finish::{DEPENDENCIES_CHANGED, DEQUEUE_RECORDS, Departure};
 use super::hosting::Routing;
 use super::landings::MergedRevisions;
 use super::ledger::Full;
@@ -435,7 +435,44 @@ impl Planner<'_> {
             let why = format!("the tenant no longer has the project {}", key.project);
             self.dequeue_change(&key, &why, Occasion::Superseded)?;
         }
+        self.fail_dependents_of_removed_projects()
+    }
+
+    /// Reports the changes as failed that are tested on an open change of a project that the live
+    /// layout no longer has, and dequeues them with their entries. Their next merge would fail as
+    /// if they had a conflict. In a dependent pipeline, a change that needs another one leaves with
+    /// it. Where not all fit into the transaction, the next plan dequeues the rest (Z2.1, D05).
+    fn fail_dependents_of_removed_projects(&mut self) -> Result<(), Full> {
+        if is_dependent(&self.head) {
+            return Ok(());
+        }
+        for _ in 0..self.head.entries.len() {
+            let Some((position, need)) = self.first_need_of_removed_project() else { break };
+            let why = format!(
+                "it depends on {need}, a change of a project outside of this tenant; it can be tested once that is merged"
+            );
+            self.dequeue_entry(position, "FAILURE", |_| {
+                Departure::new("FAILURE", &why, Occasion::DependencyFailed)
+            })?;
+        }
         Ok(())
+    }
+
+    /// Returns the first entry that depends on an open change of a project that the live layout no
+    /// longer has, and that change. Entries that are being merged or have their result are left
+    /// out.
+    fn first_need_of_removed_project(&self) -> Option<(usize, ChangeKey)> {
+        let is_removed = |need: &&Candidate| {
+            !(self.snapshot.has_project)(&need.change.key) && !self.head.has_landed(&need.change)
+        };
+        let removed_need = |slot: &Slot| {
+            let item = self.items.get(&slot.id).filter(|_| !slot.status.is_decided())?;
+            item.candidate.needs.iter().find(is_removed).map(|need| need.change.key.clone())
+        };
+        let mut entries = self.head.entries.iter().enumerate();
+        entries.find_map(|(position, entry)| {
+            Some((position, entry.members.iter().find_map(removed_need)?))
+        })
     }
 
     /// Dequeues the first queued revision of a change with its entry, and stops the builds. Does

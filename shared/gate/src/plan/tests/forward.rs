@@ -453,6 +453,25 @@ fn changes_of_a_removed_project_leave_without_a_report() {
     }
 }
 
+/// Z2.1, D05: a change that depends on a change of a project that left the tenant fails for that
+/// reason, not for a conflict.
+#[test]
+fn a_change_that_depends_on_a_removed_project_fails_with_the_reason() {
+    for manager in [Manager::Independent, Manager::Serial] {
+        let mut bench = Bench::new(manager, &["unit"]);
+        bench.in_project('A', "two");
+        bench.approve_needing('B', "A");
+        bench.run();
+        bench.removed_projects = [bench.change('A').key.project].into();
+        bench.layout = LayoutNumbers { wanted: 2, live: 2 };
+        bench.run();
+        assert_eq!(bench.left, ["B FAILURE"], "{manager:?}");
+        let reports = bench.comments().join("\n");
+        assert!(reports.contains("a change of a project outside of this tenant"), "{reports}");
+        assert!(bench.under_way().is_empty(), "{manager:?}");
+    }
+}
+
 /// Z2.1, R03: a change that is being merged is merged, although its project left the tenant.
 #[test]
 fn a_landing_of_a_removed_project_is_completed() {
