@@ -361,6 +361,9 @@ impl Sim {
             wrong.extend(self.oracle.find_tree_errors());
         }
         if !has_limits {
+            wrong.extend(self.oracle.find_lost_moves());
+        }
+        if !has_limits {
             let discards = match self.watch.has_discarded() {
                 true => DiscardHistory::Some,
                 false => DiscardHistory::Never,

@@ -100,9 +100,8 @@ pub struct Oracle {
     trees: Vec<trees::Tree>,
     /// When operators removed projects from their tenants and added them again.
     departures: departures::Departures,
-    /// Changes of projects that a change brings into the pipelines, each with that change; `None`
-    /// for that change itself.
-    newcomers: BTreeMap<ChangeKey, Option<ChangeKey>>,
+    /// Changes of projects that a change brings into the pipelines.
+    newcomers: newcomers::Newcomers,
 }
 
 /// Whether an entering item stays in its queue.
@@ -354,6 +353,7 @@ impl Oracle {
     ) -> Result<(), String> {
         let change = &item.candidate.change;
         self.check_membership(change, "entered its queue")?;
+        self.record_arrival(&change.key);
         let mut needs = item.candidate.needs.iter().map(|need| &need.change);
         // An item may be tested on the branch states of the items ahead.
         let mut queued = QueuedItem { queue: Some(queue.clone()), ..self.snapshot_item(item) };
@@ -539,7 +539,8 @@ impl Oracle {
             is_gate && set.result == "FAILURE" && set.why.starts_with("This change depends on");
         self.check_reloaded_job(set, now).or_else(wrong)?;
         match set.result.as_str() {
-            "DEQUEUED" if self.may_have_left(item) => Ok(()),
+            "DEQUEUED" if self.may_have_left(item) || self.record_move(set) => Ok(()),
+            "FAILURE" if self.depends_on_removed(set) => Ok(()),
             "NO_JOBS" => self.check_missing_jobs(set, store).or_else(wrong),
             _ if change.key.ref_move().is_some_and(|moved| moved.newrev.is_none()) => {
                 self.check_timer_item(set, &queued, store).or_else(wrong)

@@ -33,7 +33,8 @@ struct NewcomerPlan {
     /// The changes that are approved in any order.
     waiting: Vec<ChangeKey>,
     /// The change that is approved while the one that adds the configuration is in the gate.
-    behind: ChangeKey,
+    /// `None` once it is approved.
+    behind: Option<ChangeKey>,
     /// When the last of the other changes was approved.
     approved_at: Option<Timestamp>,
 }
@@ -62,7 +63,8 @@ impl NewcomerPlans {
     pub(super) fn has_step(&self, heads: &Heads, now: Timestamp) -> bool {
         let Some(plan) = &self.current else { return !self.to_propose.is_empty() };
         let has_waited = |at: Timestamp| at.plus_millis(GATED_MILLIS) <= now;
-        !plan.waiting.is_empty() || plan.is_gated(heads) || plan.approved_at.is_some_and(has_waited)
+        let may_follow = plan.is_gated(heads) || plan.approved_at.is_some_and(has_waited);
+        !plan.waiting.is_empty() || (plan.behind.is_some() && may_follow)
     }
 
     /// Returns whether a step will be possible.
@@ -84,25 +86,22 @@ impl Actors {
         let Some(mut plan) = self.newcomers.current.take() else {
             return self.propose_newcomer(site, oracle, story);
         };
-        let is_behind = plan.waiting.is_empty() || plan.is_gated(heads);
-        let change = match is_behind {
-            true => plan.behind.clone(),
-            false => plan.waiting.swap_remove(self.newcomers.random.below(plan.waiting.len())),
+        let may_follow = plan.waiting.is_empty() || plan.is_gated(heads);
+        let change = match plan.behind.take_if(|_| may_follow) {
+            Some(behind) => behind,
+            None if plan.waiting.is_empty() => return,
+            None => plan.waiting.swap_remove(self.newcomers.random.below(plan.waiting.len())),
         };
         if let Some(revision) = open(site, &change) {
             story.log(now, format!("grace approves {revision} of a newcomer"));
             self.give_approval(&revision, site, oracle);
         }
-        if is_behind {
-            // The others are approved as usual.
-            self.waiting.append(&mut plan.waiting);
-            return;
-        }
-        if plan.waiting.is_empty() {
+        if plan.waiting.is_empty() && plan.approved_at.is_none() {
             oracle.record_tree_trigger(&plan.adds);
             plan.approved_at = Some(now);
         }
-        self.newcomers.current = Some(plan);
+        let is_unfinished = plan.behind.is_some() || !plan.waiting.is_empty();
+        self.newcomers.current = is_unfinished.then_some(plan);
     }
 
     /// Proposes the change that adds a newcomer to the pipelines, one or two that depend on it, and
@@ -148,7 +147,7 @@ impl Actors {
         );
         self.proposed.extend(all.map(|change| (change.clone(), tenant)));
         oracle.record_tree(&members, TreeTrigger::Approvals);
-        let waiting = members;
+        let (waiting, behind) = (members, Some(behind));
         self.newcomers.current = Some(NewcomerPlan { adds, waiting, behind, approved_at: None });
     }
 

@@ -5,11 +5,15 @@ use super::{Oracle, bundles};
 use sluice_gate::Item;
 use sluice_model::change::ChangeRef;
 use sluice_model::{ProjectName, Timestamp};
+use sluice_records::report::Buildset;
 use std::collections::BTreeMap;
 
 /// Milliseconds after which no function works with the former projects of a tenant, if no call
 /// fails.
 const GONE_MILLIS: u64 = 300_000;
+
+/// The reason of an item that depends on a change of a removed project.
+const OUTSIDE: &str = "a change of a project outside of this tenant";
 
 /// Whether a tenant has a project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -57,6 +61,14 @@ impl Oracle {
     /// member of its bundle, was removed.
     pub(super) fn may_have_left(&self, item: &Item) -> bool {
         bundles::together(item).any(|change| self.has_left(&change.key.project))
+    }
+
+    /// Returns whether an item failed because it depends on a change of a removed project.
+    pub(super) fn depends_on_removed(&self, set: &Buildset) -> bool {
+        let needs = &set.item.candidate.needs;
+        set.why.starts_with("it depends on ")
+            && set.why.contains(OUTSIDE)
+            && needs.iter().any(|need| self.has_left(&need.change.key.project))
     }
 
     /// Checks that a change does not do something long after its project was removed. `verb` is

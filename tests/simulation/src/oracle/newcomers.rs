@@ -2,20 +2,59 @@
 
 use super::{ChangeHistory, Merged, Oracle};
 use crate::scenarios::lands;
+use crate::scenarios::newcomers::is_newcomer;
 use sluice_model::change::ChangeKey;
+use sluice_records::report::Buildset;
+use std::collections::{BTreeMap, BTreeSet};
+
+/// The start of the reason of an item that leaves for another queue of its pipeline.
+const MOVED: &str = "the configuration changed: it belongs to the queue ";
+
+/// The changes of newcomers.
+#[derive(Default)]
+pub(super) struct Newcomers {
+    /// Each change with the one that adds the configuration; `None` for that change itself.
+    adds: BTreeMap<ChangeKey, Option<ChangeKey>>,
+    /// Changes that left a gate for another queue that they have not entered yet.
+    moving: BTreeSet<ChangeKey>,
+}
 
 impl Oracle {
     /// Records a change of a newcomer. `adds` is the change that adds the configuration, `None` for
     /// that change itself.
     pub fn record_newcomer(&mut self, change: &ChangeKey, adds: Option<&ChangeKey>) {
-        self.newcomers.insert(change.clone(), adds.cloned());
+        self.newcomers.adds.insert(change.clone(), adds.cloned());
+    }
+
+    /// Returns whether an item of a newcomer left for another queue of its pipeline, because the
+    /// configuration that a change added names the queue. Expects its change to enter that one.
+    pub(super) fn record_move(&mut self, set: &Buildset) -> bool {
+        let change = &set.item.candidate.change.key;
+        let is_move = is_newcomer(change.project.name()) && set.why.starts_with(MOVED);
+        if is_move && lands(set.queue.pipeline.as_str()) {
+            self.newcomers.moving.insert(change.clone());
+        }
+        is_move
+    }
+
+    /// Records that a change entered a queue, or that something happened to it that may keep it
+    /// out.
+    pub(super) fn record_arrival(&mut self, change: &ChangeKey) {
+        self.newcomers.moving.remove(change);
+    }
+
+    /// Returns the changes that left a queue for another one that they never entered.
+    pub fn find_lost_moves(&self) -> Vec<String> {
+        let lost = self.newcomers.moving.iter().filter(|change| !self.is_merged(change));
+        lost.map(|change| format!("{change} left its queue for another one and never entered it"))
+            .collect()
     }
 
     /// Returns whether a change concerns the pipeline `check`. A change of a newcomer does if it
     /// adds the configuration, or depends on the change that does. Only its first revision is
     /// judged.
     pub(super) fn joins_check(&self, key: &ChangeKey, history: &ChangeHistory) -> bool {
-        self.newcomers.get(key).is_none_or(|adds| {
+        self.newcomers.adds.get(key).is_none_or(|adds| {
             history.revisions.len() == 1 && (adds.is_none() || !history.needs.is_empty())
         })
     }
@@ -24,7 +63,7 @@ impl Oracle {
     /// the change that adds the configuration does if it was approved while that change was in the
     /// gate, from which that change landed.
     pub(super) fn joins_gate(&self, key: &ChangeKey, history: &ChangeHistory) -> bool {
-        let Some(adds) = self.newcomers.get(key) else { return true };
+        let Some(adds) = self.newcomers.adds.get(key) else { return true };
         let is_ahead = |adds: &ChangeKey| {
             let Some(other) = self.changes.get(adds) else { return false };
             let mut gated = other.outcomes.iter().filter(|outcome| lands(&outcome.pipeline));

@@ -19,6 +19,10 @@ impl Oracle {
         let name = required_by(job.as_str())?;
         let project = ProjectName::new(host_of(&name), &name);
         let branch = BranchKey { project, branch: change.branch.clone() };
+        // A job runs without a required project that its tenant does not have.
+        if self.has_left(&branch.project) {
+            return None;
+        }
         let wrong = |why: &str| Some(format!("{job} of {change} must get {branch}, {why}"));
         let is_it = |required: &ProjectName| *required == branch.project;
         if !claimed.job.required_projects.iter().any(|required| is_it(&required.project)) {

@@ -71,6 +71,7 @@ impl Oracle {
 
     /// Records that something happened to a change that may keep its tree out of the gate.
     pub(super) fn disturb_trees(&mut self, change: &ChangeKey) {
+        self.record_arrival(change);
         for tree in self.trees.iter_mut().filter(|tree| tree.members.contains(change)) {
             tree.disturb();
         }
@@ -154,14 +155,17 @@ impl Oracle {
         }
     }
 
-    /// Returns changes in the order in which one event brings them in: those without dependencies
-    /// by their numbers, each followed by what needs it, and behind what it needs.
+    /// Returns changes in the order in which one event brings them in: each behind what it needs
+    /// and followed by what needs it, first those without dependencies and then what is left, both
+    /// by their numbers.
     fn depth_first(&self, members: &[ChangeKey]) -> Vec<ChangeKey> {
         let mut by_number = members.to_vec();
         by_number.sort_by_key(ChangeKey::number);
         let mut order = Vec::new();
-        for root in by_number.iter().filter(|member| self.needs_of(member).is_empty()) {
-            self.place_with_dependents(root, &by_number, &mut order);
+        let (roots, others): (Vec<&ChangeKey>, Vec<&ChangeKey>) =
+            by_number.iter().partition(|member| self.needs_of(member).is_empty());
+        for member in roots.into_iter().chain(others) {
+            self.place_with_dependents(member, &by_number, &mut order);
         }
         order
     }
