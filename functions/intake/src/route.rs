@@ -297,24 +297,24 @@ impl Intake {
                         .to_owned(),
                 ));
             } else {
-                let refused = refused.filter(|_| !ignores_dependencies(pipeline));
-                let request = Some(request_outcome(refused.clone(), needs, target, now));
-                if let Some(why) = &refused
-                    && !occupied_queues.contains(queue)
-                    && target.reported == Some(&ReportedRefusal::of(&facts.change, why))
-                {
+                let refused = refused.clone().filter(|_| !ignores_dependencies(pipeline));
+                request = Some(request_outcome(refused.clone(), needs, target, now));
+                let is_reported = |why: &String| {
+                    target.reported == Some(&ReportedRefusal::of(&facts.change, why))
+                };
+                if let Some(why) = refused.as_ref().filter(|why| is_reported(why)) {
                     tracing::info!(change = %facts.change, pipeline = %pipeline.name, why, "refused as before");
-                    return Ok(QueueRouting { message: None, request });
+                } else {
+                    let candidates = self.candidates(facts, needs, refused, target, cache).await?;
+                    let candidates = with_detail(candidates, &facts.change, detail);
+                    let effect = format!(
+                        "{} may enter {}",
+                        facts.change,
+                        queue_description(live, pipeline, &facts.change)
+                    );
+                    let message = Some((message(InboxMessageKind::Enqueue { candidates }), effect));
+                    return Ok(QueueRouting { message, request });
                 }
-                let candidates = self.candidates(facts, needs, refused, target, cache).await?;
-                let candidates = with_detail(candidates, &facts.change, detail);
-                let effect = format!(
-                    "{} may enter {}",
-                    facts.change,
-                    queue_description(live, pipeline, &facts.change)
-                );
-                let message = Some((message(InboxMessageKind::Enqueue { candidates }), effect));
-                return Ok(QueueRouting { message, request });
             }
         }
         if !occupied_queues.contains(queue) {

@@ -9,7 +9,7 @@ mod approvals;
 mod bundles;
 mod capacity;
 mod chains;
-mod departures;
+pub mod departures;
 mod expected_refs;
 mod file_filters;
 #[cfg(test)]

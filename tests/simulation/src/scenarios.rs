@@ -209,7 +209,7 @@ pub const ADDED_FROM: u64 = 5_000_000;
 pub const RECENT_FROM: u64 = 9_000_000;
 
 /// The first seed that may draw [`Scenario::CURRENT`].
-pub const CURRENT_FROM: u64 = 12_000_000;
+pub const CURRENT_FROM: u64 = 30_000_000;
 
 /// Draws the scenarios of a seed.
 pub fn draw(seed: u64) -> BTreeSet<Scenario> {

@@ -36,7 +36,7 @@ use sluice_runtime::port::Incoming;
 use sluice_scenarios::forge::Webhook;
 use sluice_scenarios::site::WEBHOOK_SECRET;
 use sluice_timer::Timer;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex};
 
 /// How many steps a phase of a run may take before the site counts as stuck.
@@ -96,6 +96,9 @@ pub struct Sim {
     stream_event_count: u64,
     /// Messages in the dead-letter queue, and when each is handled.
     pub(crate) dead: Vec<(Timestamp, Incoming)>,
+    /// The message groups with a report that became a dead letter. It is sent after later reports
+    /// of its group.
+    pub(crate) late_report_groups: BTreeSet<String>,
     /// Draws which step is next, and how long it takes.
     random: Random,
     /// The function instances of each message queue.
@@ -172,6 +175,7 @@ impl Sim {
             stream_events: VecDeque::new(),
             stream_event_count: 0,
             dead: Vec::new(),
+            late_report_groups: BTreeSet::new(),
             hosts,
             timer,
             webhook,
@@ -362,6 +366,9 @@ impl Sim {
         for (queue, body) in self.site.world.take_dead() {
             self.story
                 .log(now, format!("a message of {queue:?} goes to the dead-letter queue: {body}"));
+            if let Ok(Wakeup::Report { group, .. }) = serde_json::from_str(&body) {
+                self.late_report_groups.insert(group);
+            }
             let id = format!("dead-{}", self.random.between(0, u64::MAX / 2));
             let message = Incoming { receipt: id.clone(), id, body, group: None, receive_count: 1 };
             self.dead.push((now.plus_millis(1_000), message));

@@ -1,4 +1,4 @@
-//! Mutation tests of the scenarios from seeds 4000000, 5000000, 9000000 and 12000000, and of bundles
+//! Mutation tests of the scenarios from seeds 4000000, 5000000, 9000000 and 30000000, and of bundles
 //! in independent pipelines.
 #![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may panic")]
 

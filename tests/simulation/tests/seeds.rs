@@ -70,7 +70,7 @@ fn no_seed_of_the_recent_plays_breaks_an_invariant_or_surprises_the_oracle() {
     assert!(sum.seeds == 15 && sum.landed > sum.seeds, "{sum:?}");
 }
 
-/// C2, D02, C14: the same with the scenarios from seed 12000000.
+/// C2, D02, C14: the same with the scenarios from seed 30000000.
 #[test]
 fn no_seed_of_the_current_plays_breaks_an_invariant_or_surprises_the_oracle() {
     let sum = play_all(CURRENT_FROM..=CURRENT_FROM + 14);

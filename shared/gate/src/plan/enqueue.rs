@@ -134,7 +134,7 @@ impl Planner<'_> {
     }
 
     /// Logs why a change is not enqueued.
-    fn log_refusal(&mut self, change: &ChangeRef, reason: &str) {
+    pub(super) fn log_refusal(&mut self, change: &ChangeRef, reason: &str) {
         self.ledger.explain(format!("{change} is not enqueued in {}: {reason}", self.head.key));
     }
 

@@ -139,7 +139,8 @@ impl Planner<'_> {
     }
 
     /// Enqueues candidates here, or forwards them to the queue that they belong to by the live
-    /// layout. A bundle whose members belong to several queues is not enqueued at all.
+    /// layout. A bundle whose members belong to several queues is not enqueued at all. Changes that
+    /// were merged here are not forwarded, since the other queue cannot know that.
     pub(super) fn enqueue_or_forward(
         &mut self,
         message: &InboxMessage,
@@ -162,7 +163,15 @@ impl Planner<'_> {
         let in_bundle = self.forms_bundles();
         for queue in others {
             let theirs = of(&Some(queue.clone())).into_iter();
-            let candidates = theirs
+            let (landed, open): (Vec<Candidate>, Vec<Candidate>) =
+                theirs.partition(|candidate| self.head.has_landed(&candidate.change));
+            for candidate in landed {
+                self.log_refusal(&candidate.change, "it has landed");
+            }
+            if open.is_empty() {
+                continue;
+            }
+            let candidates = (open.into_iter())
                 .map(|candidate| self.candidate_for_other_queue(candidate, in_bundle))
                 .collect();
             self.forward_part(message, queue.clone(), InboxMessageKind::Enqueue { candidates });

@@ -101,6 +101,27 @@ fn a_dependency_in_another_queue_is_reported_once_for_each_patch_set() {
     assert_eq!((merged(&site), reports(&site)), (vec![2, 1], 2));
 }
 
+/// D02: a refusal is reported once, also while other changes are in the queue.
+#[test]
+fn a_refusal_is_reported_once_while_other_changes_are_queued() {
+    let mut site = site();
+    let other = site.forge.propose("org/noop", 2, "other", "", &[("b", "x")]);
+    let change = site.forge.propose("org/one", 1, "change", &depends_on(&other), &[("a", "x")]);
+    let ahead = site.forge.propose("org/one", 3, "ahead", "", &[("c", "x")]);
+    site.run();
+    site.held = ["unit".to_owned()].into();
+    for approved in [&ahead, &change, &change] {
+        site.forge.approve(approved);
+        site.take_in();
+        site.run_now();
+    }
+    assert_eq!(site.running(), ["unit"], "the queue is not empty");
+    site.held.clear();
+    site.run();
+    let reports = comments(&site, &change).matches("does not share a queue").count();
+    assert_eq!((merged(&site), reports), (vec![3], 1), "{}", comments(&site, &change));
+}
+
 /// D01: a dependency that is not approved yet is waited for. Nothing is reported; it is explained.
 #[test]
 fn a_dependency_that_is_not_approved_is_explained_and_not_reported() {

@@ -15,6 +15,11 @@ const GONE_MILLIS: u64 = 300_000;
 /// The reason of an item that depends on a change of a removed project.
 const OUTSIDE: &str = "a change of a project outside of this tenant";
 
+/// Returns whether an item failed for the reason that it depends on a change of a removed project.
+pub fn names_outside(set: &Buildset) -> bool {
+    set.result == "FAILURE" && set.why.starts_with("it depends on ") && set.why.contains(OUTSIDE)
+}
+
 /// Whether a tenant has a project.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Membership {
@@ -66,9 +71,7 @@ impl Oracle {
     /// Returns whether an item failed because it depends on a change of a removed project.
     pub(super) fn depends_on_removed(&self, set: &Buildset) -> bool {
         let needs = &set.item.candidate.needs;
-        set.why.starts_with("it depends on ")
-            && set.why.contains(OUTSIDE)
-            && needs.iter().any(|need| self.has_left(&need.change.key.project))
+        names_outside(set) && needs.iter().any(|need| self.has_left(&need.change.key.project))
     }
 
     /// Checks that a change does not do something long after its project was removed. `verb` is

@@ -29,6 +29,10 @@ impl Oracle {
         if !is_sure || history.is_entangled || history.revisions.len() != 1 {
             return None;
         }
+        // It cannot be tested while a change that it needs is outside of the tenant.
+        if history.needs.iter().any(|need| self.has_left(&need.project)) {
+            return None;
+        }
         let checked_at =
             history.outcomes.iter().find(|own| own.pipeline == "check").map(|own| own.left_at)?;
         let needs = history.needs.iter().filter(|need| self.is_left_alone(need));

@@ -94,7 +94,7 @@ impl Oracle {
     }
 
     /// Returns the trees that did not enter the gate as they must. Only trees to which nothing else
-    /// happened are judged, and only where every event is seen.
+    /// happened are judged, and only where every event is seen and no project was removed.
     pub fn find_tree_errors(&self) -> Vec<String> {
         let is_limited = self.scenarios.contains(&Scenario::MaxDependencies);
         let judged = self.trees.iter().filter(|tree| {
@@ -102,6 +102,7 @@ impl Oracle {
                 && !is_limited
                 && tree.is_triggered
                 && !tree.is_disturbed
+                && !tree.members.iter().any(|member| self.has_left(&member.project))
                 && self.related(&tree.members).len() <= RELATED_MAX
         });
         judged.filter_map(|tree| self.tree_error(tree)).collect()

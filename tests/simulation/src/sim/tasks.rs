@@ -246,8 +246,10 @@ impl Sim {
         if received.iter().any(|body| names_it(body)) || self.tasks.iter().any(has_it) {
             return Ok(());
         }
-        Err(self
-            .failure(format!("the message for {key} is acknowledged, but its outbox was not sent")))
+        Err(self.failure(format!(
+            "the message for {key}, received {} times, is acknowledged, but its outbox was not sent",
+            acknowledged.receive_count
+        )))
     }
 
     /// Applies the result of a task: acknowledges messages, and starts or returns builds.

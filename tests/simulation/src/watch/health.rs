@@ -3,6 +3,7 @@
 
 use super::mails::mail_of;
 use super::{Kind, Watch, both, key_of, kind, read};
+use crate::oracle::departures::names_outside;
 use crate::scenarios::disabled_pipelines::{FAILURES, OPERATORS, SHAKY};
 use sluice_gate::{Health, Report};
 use sluice_memory::RecordChange;
@@ -54,6 +55,7 @@ impl Watch {
         let mut others = transaction.iter().filter_map(key_of);
         if set.queue.pipeline.as_str() != SHAKY
             || set.result != "FAILURE"
+            || names_outside(set)
             || failed_as_one(set)
             || others.any(|key| kind(key) == Kind::Health)
         {
@@ -71,7 +73,8 @@ fn countable_results(transaction: &[RecordChange]) -> Result<Vec<Buildset>, Stri
             sets.extend(read::<Buildset>(write.after.as_ref())?);
         }
     }
-    sets.retain(|set| set.queue.pipeline.as_str() == SHAKY);
+    // Without a failed job, a failure does not count.
+    sets.retain(|set| set.queue.pipeline.as_str() == SHAKY && !names_outside(set));
     let of_others = |set: &Buildset| {
         sets.iter().any(|other| is_member(set, other) && other.result != "FAILURE")
     };

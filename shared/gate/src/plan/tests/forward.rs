@@ -218,6 +218,25 @@ fn a_message_for_several_queues_is_split() {
     assert_eq!((titles.as_str(), other.inbox.len(), bench.head.slots().count()), ("BE", 0, 2));
 }
 
+/// G18: a change that was merged here while a message brought it in again is not forwarded.
+#[test]
+fn a_merged_change_is_not_forwarded() {
+    let mut bench = Bench::gate(&["unit"]);
+    bench.approve("W");
+    bench.finish();
+    bench.queues = "WA".chars().map(|change| (change, "other".to_owned())).collect();
+    bench.layout = LayoutNumbers { wanted: 2, live: 2 };
+    for changes in [&[('W', ""), ('A', "W")][..], &[('W', "")]] {
+        let candidates =
+            changes.iter().map(|(change, needs)| bench.candidate(*change, needs)).collect();
+        bench.deliver(InboxMessageKind::Enqueue { candidates });
+        bench.run();
+    }
+    assert_eq!((forwarded(&bench), bench.inbox.len()), (vec!["other A".to_owned()], 0));
+    let InboxMessageKind::Enqueue { candidates } = &bench.forwards[0].1.kind else { panic!() };
+    assert!(candidates[0].needs.is_empty());
+}
+
 /// G18: so it is when a shared queue is split.
 #[test]
 fn a_message_for_a_former_shared_queue_is_split() {
