@@ -3,14 +3,14 @@
 
 use super::operator_enqueues::put_in;
 use super::{CONFIG, MAIN, PROJECT, approve, judge, propose, timers};
-use sluice_gate::Landing;
+use sluice_gate::{InboxMessage, Landing};
 use sluice_memory::poll_once;
-use sluice_model::ProjectName;
 use sluice_model::build::Order;
 use sluice_model::event::{EventKind, ForgeEvent};
+use sluice_model::{ProjectName, QueueKey};
 use sluice_pool::NodeRequest;
 use sluice_records::codec::decode;
-use sluice_records::{build, change, landing, provider};
+use sluice_records::{build, change, landing, provider, queue};
 use sluice_runtime::record::{Record, TransactionOutcome, Write};
 use sluice_scenarios::Site;
 use sluice_scenarios::sample::{COMMON, cloud};
@@ -121,7 +121,7 @@ fn assert_refused(site: &Site, write: Write) {
 }
 
 /// C2, Z6.4: a writer that acts on an old state replaces no order of a build, no node request, no
-/// landing and no list of seen events.
+/// landing, no message in an inbox and no list of seen events.
 #[test]
 fn a_late_writer_replaces_no_record_that_is_written_once() {
     let mut site = site_with_nodes();
@@ -140,4 +140,10 @@ fn a_late_writer_replaces_no_record_that_is_written_once() {
     approve(&mut site, &[&change]);
     let landing: Landing = decode(&record(&site, "landing#", "")).unwrap();
     assert_refused(&site, landing::put(&landing).unwrap());
+    propose(&site, 2, &[("b", "x")]);
+    site.take_in();
+    let message: InboxMessage = decode(&record(&site, "queue#", "inbox#")).unwrap();
+    let name = order.queue.queue.as_str().replace("#1", "#2");
+    let key = QueueKey { queue: name.as_str().into(), ..order.queue };
+    assert_refused(&site, queue::put_message(&key, &message).unwrap());
 }
