@@ -286,7 +286,7 @@ impl Site {
             if !self.advance() {
                 assert!(sweeps < SWEEPS_MAX, "the condition does not hold after {sweeps} sweeps");
                 sweeps += 1;
-                self.sweep();
+                self.start_sweep();
             }
         }
         panic!("the condition never holds");
@@ -511,6 +511,12 @@ impl Site {
 
     /// Lets the timer start the sweep for missed events and runs it.
     pub fn sweep(&mut self) {
+        self.start_sweep();
+        self.run();
+    }
+
+    /// Lets the timer start the sweep for missed events. The functions find its messages later.
+    fn start_sweep(&mut self) {
         self.world.advance_millis(600_000);
         self.renew_session();
         let slot = self.world.now().seconds() / 60;
@@ -519,7 +525,6 @@ impl Site {
         if poll_once(self.timer.tick()).is_none() {
             self.deaths += 1;
         }
-        self.run();
     }
 
     /// Delivers a webhook of the forge to the webhook function.

@@ -86,10 +86,12 @@ fn end(site: &mut Site) -> End {
     End { ending, texts, passed: passed_builds(&site.world.records()) }
 }
 
-/// Removes the buildsets of check and the numbers of comments, since how often a change is checked
-/// depends on what was lost. The texts are still counted.
+/// Removes the buildsets and builds of check and the numbers of comments, since how often a change is
+/// checked, and which of its builds a later event ends, depends on what was lost. The texts are still
+/// counted.
 fn without_repeated_checks(mut end: End) -> End {
     end.ending.buildsets.retain(|buildset| !buildset.contains(" check "));
+    end.passed.retain(|build| !build.starts_with("check "));
     end.ending.changes.values_mut().for_each(|(_, _, comments)| *comments = 0);
     end
 }
@@ -137,7 +139,14 @@ fn a_tree_of_changes_enters_as_a_whole_whatever_call_dies_or_fails() {
                 site.forge.approve_silently(change, "grace");
             }
             site.forge.approve(&all[1]);
-            end(site)
+            let mut end = end(site);
+            // Where the event is lost, a sweep finds the approvals project by project.
+            let merged = &mut end.ending.merged;
+            if merged.len() == all.len() {
+                assert_eq!((&*merged[0], &*merged[3]), ("org/one#1", "org/two#4"));
+                merged[1..3].sort_by_key(|change| change.chars().last());
+            }
+            end
         },
     };
     let expected = story.undisturbed();
