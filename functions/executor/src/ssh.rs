@@ -121,7 +121,7 @@ pub fn write_configuration(
     std::fs::write(jobdir.ssh.join("known_hosts"), known_hosts)?;
     let connect = settings.content.join("bin/node_connect.py");
     let configuration = format!(
-        "# The nodes are reached through the executor, and known by the keys they showed when they were launched.\n\
+        "# The nodes are reached through the executor, and known by the host keys that their check accepted.\n\
          Host *\n\
          \x20 ProxyCommand /usr/bin/python3 -ISE \"{connect}\" \"{gateway}\" %h %p\n\
          \x20 ProxyUseFdpass yes\n\

@@ -34,8 +34,9 @@ impl SshChecks {
 
 #[async_trait]
 impl Checks for SshChecks {
-    /// Reads the node's host keys and logs in by SSH. Returns `Passed` with the keys that the node
-    /// shows, which are accepted whatever they are, otherwise `NotYet`, also for a node without an
+    /// Reads the node's host keys and logs in by SSH. Returns `Passed` with the node's configured
+    /// host keys, or, if none are configured, with those that it shows, whatever they are. `Failed`
+    /// if it shows none of the configured ones; otherwise `NotYet`, also for a node without an
     /// address. Waits about a second for the node's SSH server; then each of the two steps may take
     /// five seconds.
     async fn check(&self, node: &PoolNode) -> CheckFact {
@@ -43,7 +44,8 @@ impl Checks for SshChecks {
             return CheckFact::NotYet("it has no address".to_owned());
         };
         let within = Duration::from_secs(CHECK_SECONDS);
-        ssh::check(&SshEndpoint { address, port }, &node.username, &self.key, &[], within).await
+        let (target, required) = (SshEndpoint { address, port }, node.required_host_keys());
+        ssh::check(&target, &node.username, &self.key, required, within).await
     }
 }
 

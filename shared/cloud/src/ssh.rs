@@ -2,9 +2,10 @@
 
 use russh::client::{self, AuthResult, Handle, Handler};
 use russh::keys::{
-    Algorithm, EcdsaCurve, HashAlg, PrivateKey, PrivateKeyWithHashAlg, PublicKeyOrCertificate,
+    Algorithm, EcdsaCurve, HashAlg, PrivateKey, PrivateKeyWithHashAlg, PublicKey,
+    PublicKeyOrCertificate,
 };
-use russh::{ChannelMsg, Disconnect, Preferred};
+use russh::{AlgorithmKind, ChannelMsg, Disconnect, Preferred};
 use sluice_pool::CheckFact;
 use std::borrow::Cow;
 use std::io::ErrorKind;
@@ -15,6 +16,8 @@ use tokio::time::{sleep, timeout};
 
 /// How long one check waits for a server that refuses connections or does not answer.
 const LISTEN_PATIENCE: Duration = Duration::from_millis(1_000);
+/// The most characters of an unreadable host key that an error shows.
+const KEY_CHARS_MAX: usize = 60;
 /// The pause between two attempts to connect.
 const REFUSED_PAUSE: Duration = Duration::from_millis(50);
 
@@ -58,13 +61,29 @@ pub enum SshCheckError {
         /// What failed.
         why: String,
     },
+    /// A configured host key cannot be read, so no server can be checked against it.
+    #[error(
+        "could not read the configured host key `{line}` of {address}:{port}: it is not a public key in OpenSSH's format, such as `ssh-ed25519 AAAA…`; correct its `host-key`"
+    )]
+    ConfiguredKey {
+        /// The address.
+        address: String,
+        /// The port.
+        port: u16,
+        /// The key as configured.
+        line: String,
+    },
     /// The server shows a host key other than the expected ones.
-    #[error("{address}:{port} shows an unexpected host key: it may be another machine")]
+    #[error(
+        "refused {address}:{port}: it shows the host key {shown}, which is not an expected one, so it may be another machine; if it is the right one, correct its `host-key`"
+    )]
     HostKey {
         /// The address.
         address: String,
         /// The port.
         port: u16,
+        /// The type and fingerprint of each key that it shows.
+        shown: String,
     },
     /// The server does not accept the login key yet.
     #[error(
@@ -80,10 +99,11 @@ pub enum SshCheckError {
     },
 }
 
-/// Checks a booted node: reads its host keys and logs in as `user`. If it passes, returns the
-/// `configured` host keys, or, if there are none, those it showed. `Failed` only if there are
-/// configured keys and the login is shown another one; any other failure is `NotYet`. `within` is
-/// the time for reading the keys, and again for the login; before both, it waits at most a second
+/// Checks a booted node: logs in as `user` if it shows one of the `configured` host keys, or, if
+/// there are none, one of those that it showed before the login. If it passes, returns these keys,
+/// without comments. `Failed` only if there are configured keys and the login is shown another one,
+/// or a configured one cannot be read; any other failure is `NotYet`. `within` is the time for
+/// reading the keys that it shows, and again for the login; before both, it waits at most a second
 /// for the server.
 pub async fn check(
     target: &SshEndpoint,
@@ -92,11 +112,13 @@ pub async fn check(
     configured: &[String],
     within: Duration,
 ) -> CheckFact {
-    let shown = match observe_host_keys(target, within).await {
-        Ok(shown) => shown,
+    let host_keys = match expected_host_keys(target, configured, within).await {
+        Ok(host_keys) => host_keys,
+        Err(error @ SshCheckError::ConfiguredKey { .. }) => {
+            return CheckFact::Failed(error.to_string());
+        }
         Err(error) => return CheckFact::NotYet(error.to_string()),
     };
-    let host_keys = if configured.is_empty() { shown } else { configured.to_vec() };
     match log_in_and_run_true(target, user, key, &host_keys, within).await {
         Ok(()) => CheckFact::Passed { host_keys },
         Err(error @ SshCheckError::HostKey { .. }) if !configured.is_empty() => {
@@ -106,15 +128,39 @@ pub async fn check(
     }
 }
 
-/// Waits for the server, at most [`LISTEN_PATIENCE`], and then returns the host keys that it shows
-/// within the time `within` ([`scan_host_keys`]). An error if it accepts no connections or shows no
-/// key.
-async fn observe_host_keys(
+/// Waits for the server, at most [`LISTEN_PATIENCE`], and then returns the `configured` host keys
+/// without comments, or, if there are none, those that it shows within the time `within`
+/// ([`scan_host_keys`]). An error if it accepts no connections, if none are configured and it shows
+/// no key, or if a configured one is no public key.
+async fn expected_host_keys(
     target: &SshEndpoint,
+    configured: &[String],
     within: Duration,
 ) -> Result<Vec<String>, SshCheckError> {
+    let plain = configured.iter().map(|line| {
+        plain_key(line).ok_or_else(|| SshCheckError::ConfiguredKey {
+            address: target.address.clone(),
+            port: target.port,
+            line: line.chars().take(KEY_CHARS_MAX).collect(),
+        })
+    });
+    let plain = plain.collect::<Result<Vec<_>, _>>()?;
     wait_until_listening(target).await?;
-    scan_host_keys(target, within).await
+    if plain.is_empty() { scan_host_keys(target, within).await } else { Ok(plain) }
+}
+
+/// Returns a public key in OpenSSH's format without its comment; `None` if the text is no such key.
+fn plain_key(line: &str) -> Option<String> {
+    let key = PublicKey::from_openssh(line.trim()).ok()?.to_openssh().ok()?;
+    // What follows the key is a comment.
+    Some(key.split_whitespace().take(2).collect::<Vec<_>>().join(" "))
+}
+
+/// Describes public keys by type and fingerprint, as `ssh-keygen -l` shows them.
+fn described(lines: &[String]) -> String {
+    let keys = lines.iter().filter_map(|line| PublicKey::from_openssh(line).ok());
+    let keys = keys.map(|key| format!("{} {}", key.algorithm(), key.fingerprint(HashAlg::Sha256)));
+    keys.collect::<Vec<_>>().join(", ")
 }
 
 /// Waits until the server accepts connections. An error if it still refuses them or does not answer
@@ -178,9 +224,11 @@ pub async fn scan_host_keys(
 }
 
 /// Logs in with the key and runs `true`. `host_keys` are the accepted host keys, in known_hosts
-/// form without the host; with none, the login always fails. An error if the server shows another
-/// host key, refuses the login, gives `true` no exit status or another than 0, cannot be reached,
-/// or takes longer than `within`. Not repeated.
+/// form without the host and without a comment; with none, the login always fails. Of several host
+/// keys, the server is asked for one of an accepted type. An error if the server shows another host
+/// key, refuses the login, gives `true` no exit status or another than 0, cannot be reached, or
+/// takes longer than `within`. Not repeated; if the server has no key of an accepted type, its keys
+/// are read for the error, which may take `within` again.
 pub async fn log_in_and_run_true(
     target: &SshEndpoint,
     user: &str,
@@ -190,7 +238,8 @@ pub async fn log_in_and_run_true(
 ) -> Result<(), SshCheckError> {
     let seen = Arc::new(Mutex::new(None));
     let handler = HostKeyRecorder { seen: Arc::clone(&seen), expected: Some(host_keys.to_vec()) };
-    let result = timeout(within, login(target, user, key, handler)).await;
+    let preferred = Preferred { key: Cow::Owned(algorithms_of(host_keys)), ..Preferred::DEFAULT };
+    let result = timeout(within, login(target, user, key, handler, preferred)).await;
     let shown = seen.lock().unwrap_or_else(PoisonError::into_inner).take();
     match result {
         Ok(Ok(LoginOutcome::Done)) => Ok(()),
@@ -199,12 +248,43 @@ pub async fn log_in_and_run_true(
             address: target.address.clone(),
             port: target.port,
         }),
-        Ok(Err(_)) if shown.is_some_and(|shown| !host_keys.contains(&shown)) => {
-            Err(SshCheckError::HostKey { address: target.address.clone(), port: target.port })
-        }
-        Ok(Err(error)) => Err(unreachable(target, error.to_string())),
+        Ok(Err(error)) => match (error, shown.filter(|shown| !host_keys.contains(shown))) {
+            (_, Some(shown)) => Err(other_host_key(target, &[shown])),
+            (russh::Error::NoCommonAlgo { kind: AlgorithmKind::Key, .. }, None) => {
+                Err(other_host_key(target, &scan_host_keys(target, within).await?))
+            }
+            (error, None) => Err(unreachable(target, error.to_string())),
+        },
         Err(_) => Err(unreachable(target, format!("no login within {} s", within.as_secs()))),
     }
+}
+
+/// Returns the error for a server that shows only these host keys, none of which is expected.
+fn other_host_key(target: &SshEndpoint, shown: &[String]) -> SshCheckError {
+    SshCheckError::HostKey {
+        address: target.address.clone(),
+        port: target.port,
+        shown: described(shown),
+    }
+}
+
+/// Returns the algorithms by which a server can prove one of these host keys, in our order of
+/// preference. All that we know if none of the keys can be read.
+fn algorithms_of(host_keys: &[String]) -> Vec<Algorithm> {
+    let of_keys: Vec<Algorithm> = host_keys
+        .iter()
+        .filter_map(|line| Some(PublicKey::from_openssh(line).ok()?.algorithm()))
+        .collect();
+    // One RSA key serves several algorithms.
+    let proves = |known: &Algorithm| match known {
+        Algorithm::Rsa { hash } => {
+            hash.is_some() && of_keys.iter().any(|key| matches!(key, Algorithm::Rsa { .. }))
+        }
+        _ => of_keys.contains(known),
+    };
+    let known = Preferred::DEFAULT.key;
+    let chosen: Vec<Algorithm> = known.iter().filter(|known| proves(known)).cloned().collect();
+    if chosen.is_empty() { known.into_owned() } else { chosen }
 }
 
 /// The outcome of a login attempt.
@@ -213,21 +293,18 @@ enum LoginOutcome {
     Refused,
 }
 
-/// Opens a connection, logs in with the key and runs `true`. Another exit status than 0, or none,
-/// counts as a refused login. An error if the connection fails or `handler` does not accept the
-/// host key.
+/// Opens a connection with these algorithms, logs in with the key and runs `true`. Another exit
+/// status than 0, or none, counts as a refused login. An error if the connection fails or the
+/// handler does not accept the host key.
 async fn login(
     target: &SshEndpoint,
     user: &str,
     key: &LoginKey,
     handler: HostKeyRecorder,
+    preferred: Preferred,
 ) -> Result<LoginOutcome, russh::Error> {
-    let mut session = client::connect(
-        config(Preferred::DEFAULT),
-        (target.address.as_str(), target.port),
-        handler,
-    )
-    .await?;
+    let address = (target.address.as_str(), target.port);
+    let mut session = client::connect(config(preferred), address, handler).await?;
     let hash = session.best_supported_rsa_hash().await?.flatten();
     let answer = session
         .authenticate_publickey(user, PrivateKeyWithHashAlg::new(Arc::clone(&key.0), hash))

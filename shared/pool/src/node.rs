@@ -67,6 +67,10 @@ pub enum NodeOrigin {
     Static {
         /// Its name in the configuration.
         host: String,
+        /// The host keys of which it must show one, as configured when it was lent. If empty, the
+        /// keys that it shows are accepted.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        host_keys: Vec<String>,
     },
 }
 
@@ -395,6 +399,15 @@ impl PoolNode {
                     | NodeState::Testing { .. }
                     | NodeState::Ready { .. }
             )
+    }
+
+    /// Returns the host keys of which its machine must show one; empty if any are accepted, as for
+    /// every machine of a cloud.
+    pub fn required_host_keys(&self) -> &[String] {
+        match &self.origin {
+            NodeOrigin::Static { host_keys, .. } => host_keys,
+            NodeOrigin::Cloud { .. } => &[],
+        }
     }
 
     /// Returns whether it is a static host.

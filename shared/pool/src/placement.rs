@@ -300,7 +300,7 @@ fn make_room(
 fn static_host_uses(ledger: &Ledger<'_>) -> Vec<u32> {
     let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
     for node in ledger.nodes.values() {
-        if let NodeOrigin::Static { host } = &node.origin {
+        if let NodeOrigin::Static { host, .. } = &node.origin {
             *counts.entry(host).or_default() += 1;
         }
     }
@@ -502,7 +502,7 @@ fn add_static_node(
         provider: ledger.limits.provider.clone(),
         region: ledger.limits.region.clone(),
         az: None,
-        origin: NodeOrigin::Static { host: host.name.clone() },
+        origin: NodeOrigin::Static { host: host.name.clone(), host_keys: host.host_keys.clone() },
         allocated_to: Some(allocation.clone()),
         state: NodeState::Testing { machine, next_check_at: ledger.now },
         attempt: 1,

@@ -657,3 +657,42 @@ fn a_static_host_that_answers_is_ready_in_the_plan_that_lends_it() {
         "it is asked again later, not at once"
     );
 }
+
+/// Z1.10, L3.1: the node that lends a host has the host's keys for its check, and a build gets the
+/// keys that the check accepted. A refused host ends the placement with the reason of the check.
+#[test]
+fn a_lent_host_must_show_a_configured_key() {
+    let mut limits = limits(0);
+    limits.labels.clear();
+    limits.static_hosts = vec![StaticHost {
+        name: "rack-1".into(),
+        labels: vec!["metal".into()],
+        address: "127.0.2.1".into(),
+        ssh_port: 22,
+        username: "zuul".into(),
+        host_keys: vec!["ssh-ed25519 BBBB".into()],
+        python_path: None,
+        max_parallel: 1,
+    }];
+    let mut world = World::new(limits);
+    world.cell.requests = vec![request(1, &["metal"])];
+    let asks = world.step();
+    let [PoolAction::Check(node)] = asks.actions.as_slice() else { panic!("{:?}", asks.actions) };
+    assert_eq!(node.required_host_keys(), ["ssh-ed25519 BBBB"]);
+    let why = "it shows the host key SHA256:x".to_owned();
+    world.cell.facts.checks.insert(node.id.clone(), CheckFact::Failed(why));
+    world.step();
+    assert_eq!((world.state(1).as_str(), world.cell.nodes.len()), ("requested", 0));
+    let reason = &world.cell.requests[0].reason;
+    assert_eq!(reason, "its placement was given up: it shows the host key SHA256:x");
+    world.now = world.now.plus_seconds(20);
+    world.actions.clear();
+    let asks = world.step();
+    let [PoolAction::Check(node)] = asks.actions.as_slice() else { panic!("{:?}", asks.actions) };
+    let host_keys = node.required_host_keys().to_vec();
+    world.cell.facts.checks.insert(node.id.clone(), CheckFact::Passed { host_keys });
+    world.step();
+    assert_eq!(world.state(1), "fulfilled 1");
+    let access = world.cell.nodes[0].access(vec!["n".into()]).unwrap();
+    assert_eq!(access.host_keys, ["ssh-ed25519 BBBB"]);
+}

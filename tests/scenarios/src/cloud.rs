@@ -175,14 +175,22 @@ fn machine(id: &str, tags: BTreeMap<String, String>) -> Instance {
     }
 }
 
-/// Node checks that pass.
+/// The host key of every played node.
+const HOST_KEY: &str = "ssh-ed25519 AAAA";
+
+/// Node checks that pass, except for a node whose configured host keys are others than
+/// [`HOST_KEY`].
 pub struct PlayedChecks(pub World);
 
 #[async_trait]
 impl Checks for PlayedChecks {
-    async fn check(&self, _: &PoolNode) -> CheckFact {
+    async fn check(&self, node: &PoolNode) -> CheckFact {
+        let required = node.required_host_keys();
         match self.0.step("checks.check", || Ok(())).await {
-            Ok(()) => CheckFact::Passed { host_keys: vec!["ssh-ed25519 AAAA".to_owned()] },
+            Ok(()) if !required.is_empty() && !required.iter().any(|key| key == HOST_KEY) => {
+                CheckFact::Failed(format!("it shows the host key {HOST_KEY}"))
+            }
+            Ok(()) => CheckFact::Passed { host_keys: vec![HOST_KEY.to_owned()] },
             Err(error) => CheckFact::NotYet(error.to_string()),
         }
     }
