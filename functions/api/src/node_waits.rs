@@ -42,7 +42,7 @@ pub(crate) async fn read(ports: &Ports, keys: &[Key]) -> Result<NodeWaits, Error
 /// Describes what a job waits for by its node request: the nodes with the provider's reason, also
 /// if the request has failed, or an executor if the request is fulfilled, claimed or ended.
 fn description(request: &NodeRequest) -> String {
-    let labels: Vec<&str> = request.labels.iter().map(|label| label.as_str()).collect();
+    let labels: Vec<&str> = request.label_names().iter().map(|label| label.as_str()).collect();
     let labels = labels.join(", ");
     match &request.state {
         RequestState::Requested if request.reason.is_empty() => {

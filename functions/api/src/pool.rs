@@ -8,7 +8,7 @@ use http::Response;
 use serde_json::{Value, json};
 use sluice_config::layout::Layout;
 use sluice_model::build::Order;
-use sluice_model::{ProviderName, TenantName};
+use sluice_model::{LabelName, ProviderName, TenantName};
 use sluice_pool::{
     NodeRequest, NodeState, PoolNode, RequestRow, RequestState, relative_priorities,
 };
@@ -50,6 +50,7 @@ pub(crate) async fn nodes(
     tenant: &TenantName,
 ) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
+    let names_of_labels = live.layout.label_names();
     let mut list = Vec::new();
     for loaded in providers(&api.ports, names(&live.layout)).await? {
         let own_builds: BTreeSet<_> = loaded
@@ -64,7 +65,7 @@ pub(crate) async fn nodes(
                 own_builds.contains(&given.build) || builds.contains(given.build.as_str())
             })
         });
-        list.extend(shown.map(|node| node_json(node, &live.layout)));
+        list.extend(shown.map(|node| node_json(node, &live.layout, &names_of_labels)));
         list.truncate(LISTED_MAX);
     }
     Ok(reply::json(&Value::Array(list)))
@@ -189,14 +190,22 @@ async fn builds_of(
 }
 
 /// Returns a node in the shape that Zuul's API has. What its label says is read from the live
-/// layout; if that lacks the label, it is null, and the connection type `ssh`.
-fn node_json(node: &PoolNode, layout: &Layout) -> Value {
+/// layout; if that lacks the label, it is null, and the connection type `ssh`. `label_names` has
+/// the tenant's names of labels; any other label is shown by its name across tenants.
+fn node_json(
+    node: &PoolNode,
+    layout: &Layout,
+    label_names: &BTreeMap<LabelName, LabelName>,
+) -> Value {
+    let label_name = label_names.get(&node.label).unwrap_or(&node.label);
     let machine = node.machine();
     let label = layout
         .providers()
         .iter()
         .filter(|provider| provider.canonical_name == node.provider.as_str())
-        .find_map(|provider| provider.labels.iter().find(|label| label.name == node.label));
+        .find_map(|provider| {
+            provider.labels.iter().find(|label| label.canonical_name == node.label.as_str())
+        });
     let comment = match &node.state {
         NodeState::Hold { reason, .. } => Some(reason.as_str()),
         _ => None,
@@ -204,8 +213,8 @@ fn node_json(node: &PoolNode, layout: &Layout) -> Value {
     json!({
         "id": node.id,
         "uuid": node.id,
-        "type": [node.label],
-        "label": node.label,
+        "type": [label_name],
+        "label": label_name,
         "connection_type": label.map_or("ssh", |label| label.connection_type.as_str()),
         "external_id": null,
         "state": node.state.as_str(),
@@ -260,7 +269,7 @@ fn request_json(request: &NodeRequest, order: Option<&Order>, relative: Option<u
         "pipeline_name": request.queue.pipeline,
         "buildset_uuid": order.map(|order| &order.item),
         "job_name": order.map(|order| &order.job),
-        "labels": request.labels,
+        "labels": request.label_names(),
         "priority": priority,
         "relative_priority": relative,
         "request_time": request.created_at.to_iso(),

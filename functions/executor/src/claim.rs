@@ -717,11 +717,12 @@ fn with_nodeset(mut job: FrozenJob, nodeset: u32) -> FrozenJob {
 fn node_access(job: &FrozenJob, nodes: Vec<PoolNode>) -> Result<Vec<NodeAccess>, ReconcileError> {
     let specs = job.nodesets.first().map(|set| set.nodes.as_slice()).unwrap_or_default();
     let named = nodes.into_iter().enumerate().map(|(number, node)| {
-        let names = specs
-            .get(number)
-            .map_or_else(|| vec![format!("node{number}")], |spec| spec.names.clone());
+        let (names, label) = specs.get(number).map_or_else(
+            || (vec![format!("node{number}")], node.label.clone()),
+            |spec| (spec.names.clone(), spec.label.clone()),
+        );
         // The node may have been read slightly earlier than its request.
-        node.access(names)
+        node.access(names, label)
             .ok_or_else(|| ReconcileError::Retry(format!("node {} is not ready", node.id)))
     });
     named.collect()

@@ -279,13 +279,14 @@ impl<'a> Preparation<'a> {
             self.send_build(draft.build.clone(), None);
             return Ok(());
         };
+        let layout = &self.loaded.live.layout;
         let request = NodeRequest::new(
             RequestRow(at.row.clone()),
             draft.build.clone(),
             key.clone(),
             format!("{} {} of {}", key.pipeline, draft.job, draft.change),
             self.precedence,
-            draft.labels.clone(),
+            draft.labels.iter().map(|label| layout.canonical_label(label.as_str())).collect(),
             now,
         );
         let ready_recipient =
@@ -293,7 +294,7 @@ impl<'a> Preparation<'a> {
         let group = fairness_group(&self.loaded.live, key, &draft.change);
         self.writes.push(provider::create_request(
             &at.provider,
-            &NodeRequest { ready_recipient, group, ..request },
+            &NodeRequest { names: draft.labels.clone(), ready_recipient, group, ..request },
         )?);
         self.wakeups.push(Wakeup::Pool { provider: at.provider.clone() });
         Ok(())

@@ -12,12 +12,12 @@ mod outside;
 pub use outside::{Checks, SshChecks};
 
 use crate::holds::Holds;
-use crate::limits::{Configured, ProviderSettings};
+use crate::limits::{Configured, ProviderSettings, TenantHeads};
 use async_trait::async_trait;
 use sluice_cloud::{CloudDriver, LaunchSettings, TagFilter};
 use sluice_model::build::{Phase, Run};
 use sluice_model::wakeup::Wakeup;
-use sluice_model::{BuildId, ConnectionName, ProviderName, Timestamp};
+use sluice_model::{BuildId, ConnectionName, ProviderName, TenantName, Timestamp};
 use sluice_pool::{
     BuildFact, MachineListing, NodeRequest, PoolAction, PoolChange, PoolFacts, PoolPlan,
     ProviderHead, ProviderLimits, RequestRow, RequestState, Snapshot, builds_to_observe, plan,
@@ -25,11 +25,11 @@ use sluice_pool::{
 use sluice_records::build;
 use sluice_records::codec::{decode_or_log, encode, encode_first, with_body};
 use sluice_records::provider::{self, LoadedProvider};
-use sluice_records::queue_positions;
+use sluice_records::{queue_positions, tenant};
 use sluice_runtime::batch::{Reception, ReconcileError, Reconciler};
 use sluice_runtime::record::{Due, Expect, Key, Record, Write};
 use sluice_runtime::{CellCommit, CommitOutcome, Ports, cell};
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The most rounds of plan and action in one run; the next message continues.
@@ -101,8 +101,8 @@ struct WaitingRequests<'r> {
 /// What is read with a provider's cell at the beginning of a run.
 #[derive(Default)]
 struct InitialReads {
-    /// The tenant that had the provider last.
-    tenant: Option<Record>,
+    /// The heads of the tenants that may have the provider.
+    tenants: TenantHeads,
     /// The state of the builds that the plan needs.
     builds: BTreeMap<BuildId, BuildFact>,
     /// The current queue positions of waiting requests.
@@ -191,12 +191,11 @@ impl Launcher {
         {
             Some(found) => (found, InitialReads::default()),
             None => {
-                let seen = self.read_initial(name, &build_ids, &waiting).await?;
-                let found = match self
-                    .configured
-                    .find(&self.ports, name, seen.tenant.as_ref(), now)
-                    .await?
-                {
+                let requesters = requesters(loaded.requests.values().map(|(_, request)| request));
+                let tenants = self.configured.tenants_to_read(name, requesters);
+                let mut seen = self.read_initial(tenants, &build_ids, &waiting).await?;
+                let heads = std::mem::take(&mut seen.tenants);
+                let found = match self.configured.find(&self.ports, name, heads, now).await? {
                     Some(found) => found,
                     None if is_unused(&loaded) => return Ok(None),
                     None => {
@@ -229,22 +228,20 @@ impl Launcher {
         }))
     }
 
-    /// Reads the builds that a plan needs, and in the same call the record of the provider's last
-    /// tenant and the queue positions of the requests `waiting`. Each build has a fact; one without
-    /// an order is gone. The tenant is `None` if it is not cached or its record is missing. A
-    /// position that was not found is left out.
+    /// Reads the builds that a plan needs, and in the same call the heads of these tenants and the
+    /// queue positions of the requests `waiting`. Each build has a fact; one without an order is
+    /// gone. A position that was not found is left out.
     async fn read_initial(
         &self,
-        name: &ProviderName,
+        tenants: BTreeSet<TenantName>,
         build_ids: &[BuildId],
         waiting: &WaitingRequests<'_>,
     ) -> Result<InitialReads, ReconcileError> {
-        let tenant = self.configured.key(name);
         let of_builds = build_ids
             .iter()
             .flat_map(|id| [build::order_key(id), build::stop_key(id), build::run_key(id)]);
         let keys: Vec<Key> = of_builds
-            .chain(tenant.clone())
+            .chain(tenants.iter().map(tenant::key))
             .chain(queue_positions::heads(&waiting.in_shared_queues))
             .collect();
         let mut found: BTreeMap<Key, Record> = BTreeMap::new();
@@ -265,7 +262,12 @@ impl Launcher {
         let builds = build_ids.iter().map(|id| (id.clone(), fact(id))).collect();
         let mut places = queue_positions::current_places(&waiting.in_shared_queues, &found);
         places.extend(queue_positions::places_in_groups(&self.ports, &waiting.in_groups).await?);
-        Ok(InitialReads { tenant: tenant.and_then(|key| found.remove(&key)), builds, places })
+        let head = |name: TenantName| {
+            let record = found.remove(&tenant::key(&name));
+            (name, record)
+        };
+        let tenants = tenants.into_iter().map(head).collect();
+        Ok(InitialReads { tenants, builds, places })
     }
 
     /// Plans from the loaded cell, from `facts`, the results of the last actions, and, where
@@ -412,6 +414,12 @@ enum Committed {
     Yes,
     /// A concurrent writer was first: everything is read again.
     Stale,
+}
+
+/// Returns the tenants of the requests that wait to be placed.
+fn requesters<'r>(requests: impl Iterator<Item = &'r NodeRequest>) -> BTreeSet<TenantName> {
+    let waiting = requests.filter(|request| request.state == RequestState::Requested);
+    waiting.map(|request| request.queue.tenant.clone()).collect()
 }
 
 /// Returns `facts` with the builds, queue positions and released nodes that were read at the

@@ -1,21 +1,23 @@
-//! Reads a provider's limits from the live layouts of the tenants that include it.
+//! Reads a provider's limits from the live layouts of all tenants that include it.
 
-use sluice_config::layout::{LabelConfig, ProviderConfig};
+use crate::KEYS_MAX;
+use sluice_config::layout::{LabelConfig, Layout, ProviderConfig};
 use sluice_model::{ConnectionName, LabelName, ProviderName, TenantName, Timestamp};
 use sluice_pool::{Interface, LabelImage, LabelSpec, Pace, ProviderLimits, Resources, StaticHost};
-use sluice_records::codec::{decode_or_log, get};
+use sluice_records::codec::decode_or_log;
 use sluice_records::layout::Layouts;
 use sluice_records::tenant::{self, Tenant};
 use sluice_runtime::Ports;
 use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::record::{Key, Record};
-use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 /// The machine limit where the configuration names no quota.
 const QUOTA_DEFAULT: u32 = 100;
 
-/// Seconds for which a cached provider is used by runs that place nothing.
+/// Seconds for which a cached provider is used by runs that place nothing, and for which the cached
+/// list of its tenants is used by the others.
 const RECENT_SECONDS: u64 = 60;
 
 /// A provider as it is configured.
@@ -27,29 +29,62 @@ pub(crate) struct ProviderSettings {
     pub(crate) limits: ProviderLimits,
 }
 
-/// Caches which tenant's layout has each provider, so that one read by key returns its limits.
+/// The records of tenants' heads that a run has read; `None` for a missing one.
+pub(crate) type TenantHeads = BTreeMap<TenantName, Option<Record>>;
+
+/// Caches the providers of every tenant, and the settings of each provider, so that few reads by
+/// key return its limits.
 #[derive(Default)]
 pub(crate) struct Configured {
     /// The cache of layouts.
     layouts: Layouts,
+    /// What the live layout of each tenant says about its providers.
+    of_tenants: Mutex<BTreeMap<TenantName, Arc<TenantProviders>>>,
     /// The providers that were found, by name.
     cached: Mutex<BTreeMap<ProviderName, CachedProvider>>,
 }
 
+/// The providers of a tenant.
+struct TenantProviders {
+    /// The object with the layout that has them.
+    layout_object: String,
+    /// Their settings by name.
+    settings: BTreeMap<ProviderName, ProviderSettings>,
+}
+
 struct CachedProvider {
-    /// The tenant whose layout has the provider.
-    tenant: TenantName,
+    /// The tenants whose layouts have the provider.
+    tenants: BTreeSet<TenantName>,
     /// The provider's settings.
     found: ProviderSettings,
     /// When the settings were read.
     at: Timestamp,
+    /// When all tenants were read.
+    searched_at: Timestamp,
+}
+
+/// What some tenants say about a provider.
+#[derive(Default)]
+struct Found {
+    /// The tenants that have it, with their settings.
+    settings: BTreeMap<TenantName, ProviderSettings>,
+    /// The tenants whose record is unreadable.
+    unread: BTreeSet<TenantName>,
 }
 
 impl Configured {
-    /// Returns the key of the record of the tenant that last had the provider, to be read together
-    /// with other records; `None` if it is not cached.
-    pub(crate) fn key(&self, provider: &ProviderName) -> Option<Key> {
-        self.cached().get(provider).map(|cached| tenant::key(&cached.tenant))
+    /// Returns the tenants whose heads a run should read together with other records: those that
+    /// had the provider at the last search, and `requesters`, the tenants of its waiting requests.
+    /// Empty if no search is cached.
+    pub(crate) fn tenants_to_read(
+        &self,
+        provider: &ProviderName,
+        requesters: BTreeSet<TenantName>,
+    ) -> BTreeSet<TenantName> {
+        match self.cached().get(provider) {
+            Some(cached) => cached.tenants.union(&requesters).cloned().collect(),
+            None => BTreeSet::new(),
+        }
     }
 
     /// Returns the cached settings of a provider; `None` if none are cached or they are
@@ -66,86 +101,195 @@ impl Configured {
         Some(cached.found.clone())
     }
 
-    /// Returns the settings of a provider and caches them. `last_tenant` is the record at
-    /// [`Self::key`]; if it is missing or unreadable or its layout lacks the provider, reads all
-    /// tenants and takes the first whose live layout has it. `None` if no tenant has it; then the
-    /// cache forgets it. An error that is retried if no readable tenant has it and another one is
-    /// unreadable. A layout that cannot be read is always an error.
+    /// Returns the settings of a provider, combined from all tenants that have it, and caches them.
+    /// `heads` are the heads of [`Self::tenants_to_read`]. If the last search was a minute ago or
+    /// earlier, or if none of these tenants has the provider, reads all tenants. `None` if no
+    /// tenant has it; then the cache forgets it. A tenant whose record is unreadable is named in
+    /// the limits; it is an error that is retried if no other tenant has the provider. A layout
+    /// that cannot be read is always an error.
     pub(crate) async fn find(
         &self,
         ports: &Ports,
         name: &ProviderName,
-        last_tenant: Option<&Record>,
+        heads: TenantHeads,
         now: Timestamp,
     ) -> Result<Option<ProviderSettings>, ReconcileError> {
-        if let Some(record) = last_tenant
-            && let Some(tenant) = decode_or_log::<Tenant>(record)
-            && let Some(found) = self.found_in(ports, &tenant, name).await?
-        {
-            self.keep(name, tenant.name, &found, now);
-            return Ok(Some(found));
-        }
-        let mut unreadable = Vec::new();
-        for tenant in tenant::list_tenants(ports).await? {
-            let Some(record) = get(ports, &tenant::key(&tenant)).await? else { continue };
-            let Some(tenant_record) = decode_or_log::<Tenant>(&record) else {
-                unreadable.push(tenant);
-                continue;
-            };
-            if let Some(found) = self.found_in(ports, &tenant_record, name).await? {
-                self.keep(name, tenant, &found, now);
-                return Ok(Some(found));
+        let known = self
+            .cached()
+            .get(name)
+            .map(|cached| cached.searched_at)
+            .filter(|searched_at| now < searched_at.plus_seconds(RECENT_SECONDS));
+        if let Some(searched_at) = known {
+            let found = self.found_in(ports, &heads, name).await?;
+            if !found.settings.is_empty() {
+                return Ok(Some(self.keep(name, found, now, searched_at)));
             }
         }
-        if let Some(tenant) = unreadable.first() {
+        let found = self.found_in(ports, &all_heads(ports, heads).await?, name).await?;
+        match found.unread.first() {
+            _ if !found.settings.is_empty() => Ok(Some(self.keep(name, found, now, now))),
             // This tenant may have the provider: it is removed only when that is certain.
-            return Err(ReconcileError::Retry(format!(
+            Some(tenant) => Err(ReconcileError::Retry(format!(
                 "cannot find out whether a tenant has the provider {name}: the record of tenant {tenant} cannot be read"
-            )));
+            ))),
+            None => {
+                self.cached().remove(name);
+                Ok(None)
+            }
         }
-        self.cached().remove(name);
-        Ok(None)
     }
 
-    /// Reads a tenant's live layout and returns the provider's settings; `None` if the tenant has
-    /// no live layout or the layout lacks the provider.
+    /// Forgets what is cached about a provider, so that the next run reads all tenants.
+    pub(crate) fn forget(&self, name: &ProviderName) {
+        self.cached().remove(name);
+    }
+
+    /// Returns which of the tenants have a provider in their live layout, with its settings. A
+    /// tenant without a head or a live layout has none.
     async fn found_in(
         &self,
         ports: &Ports,
-        tenant: &Tenant,
+        heads: &TenantHeads,
         name: &ProviderName,
-    ) -> Result<Option<ProviderSettings>, ReconcileError> {
-        let Some(object) = &tenant.layout_object else { return Ok(None) };
-        let layout = self.layouts.load(ports, object).await?;
-        let provider =
-            layout.providers().iter().find(|provider| provider.canonical_name == name.as_str());
-        Ok(provider.map(|provider| ProviderSettings {
-            connection: provider.connection.clone(),
-            limits: limits(provider),
-        }))
+    ) -> Result<Found, ReconcileError> {
+        let mut found = Found::default();
+        for (tenant, record) in heads {
+            let Some(record) = record else { continue };
+            let Some(head) = decode_or_log::<Tenant>(record) else {
+                found.unread.insert(tenant.clone());
+                continue;
+            };
+            let Some(object) = &head.layout_object else { continue };
+            let providers = self.providers_of(ports, tenant, object).await?;
+            if let Some(settings) = providers.settings.get(name) {
+                found.settings.insert(tenant.clone(), settings.clone());
+            }
+        }
+        Ok(found)
     }
 
-    /// Caches a provider's settings and the tenant that has them.
+    /// Returns the providers of a tenant by its layout, from the cache or the object.
+    async fn providers_of(
+        &self,
+        ports: &Ports,
+        tenant: &TenantName,
+        object: &str,
+    ) -> Result<Arc<TenantProviders>, ReconcileError> {
+        let cached = lock(&self.of_tenants).get(tenant).cloned();
+        if let Some(cached) = cached.filter(|cached| cached.layout_object == object) {
+            return Ok(cached);
+        }
+        let layout = self.layouts.load(ports, object).await?;
+        let settings = layout.providers().iter().map(|provider| {
+            let settings = ProviderSettings {
+                connection: provider.connection.clone(),
+                limits: limits(&layout, provider),
+            };
+            (ProviderName(provider.canonical_name.clone()), settings)
+        });
+        let providers = Arc::new(TenantProviders {
+            layout_object: object.to_owned(),
+            settings: settings.collect(),
+        });
+        lock(&self.of_tenants).insert(tenant.clone(), Arc::clone(&providers));
+        Ok(providers)
+    }
+
+    /// Caches what the tenants say about a provider, read at `at` and last searched for at
+    /// `searched_at`, and returns the combined settings.
     fn keep(
         &self,
         name: &ProviderName,
-        tenant: TenantName,
-        found: &ProviderSettings,
+        found: Found,
         at: Timestamp,
-    ) {
-        self.cached().insert(name.clone(), CachedProvider { tenant, found: found.clone(), at });
+        searched_at: Timestamp,
+    ) -> ProviderSettings {
+        let tenants = found.settings.keys().chain(&found.unread).cloned().collect();
+        let settings = combined(name, found);
+        let cached = CachedProvider { tenants, found: settings.clone(), at, searched_at };
+        self.cached().insert(name.clone(), cached);
+        settings
     }
 
     /// Locks the cache of providers.
     fn cached(&self) -> MutexGuard<'_, BTreeMap<ProviderName, CachedProvider>> {
-        self.cached.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.cached)
     }
+}
+
+/// Locks a cache, also after a panic of another thread.
+fn lock<T>(cache: &Mutex<T>) -> MutexGuard<'_, T> {
+    cache.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Returns the heads of all tenants: those that were read already, and the others from the table.
+async fn all_heads(ports: &Ports, mut heads: TenantHeads) -> Result<TenantHeads, ReconcileError> {
+    let mut others = tenant::list_tenants(ports).await?;
+    others.retain(|tenant| !heads.contains_key(tenant));
+    for page in others.chunks(KEYS_MAX) {
+        let keys: Vec<Key> = page.iter().map(tenant::key).collect();
+        let records = ports.records.get(&keys).await?;
+        heads.extend(page.iter().cloned().zip(records));
+    }
+    Ok(heads)
+}
+
+/// Combines the settings that tenants have for one provider. All but its labels and static hosts is
+/// the same in all tenants, since it is one object; where a tenant's own section makes a
+/// difference, the first tenant's counts. A label has the form that it has in each tenant. In a
+/// tenant with another connection than the first one's, no label can be launched. A static host is
+/// one machine, whatever the number of tenants.
+fn combined(name: &ProviderName, found: Found) -> ProviderSettings {
+    let mut tenants = found.settings.into_iter();
+    let Some((first, mut all)) = tenants.next() else {
+        let limits = ProviderLimits::retired(name.clone());
+        return ProviderSettings { connection: None, limits };
+    };
+    for (tenant, settings) in tenants {
+        let is_elsewhere = settings.connection != all.connection;
+        if is_elsewhere {
+            tracing::error!(
+                provider = %name,
+                %tenant,
+                other = %first,
+                "two tenants have different connections for one provider: define its section where the provider is defined"
+            );
+        }
+        for (label, mut spec) in settings.limits.labels {
+            if is_elsewhere {
+                let why = format!(
+                    "the provider's section has another connection in tenant {first}; define the section where the provider is defined"
+                );
+                spec.image = LabelImage::Missing { why };
+            }
+            if all.limits.labels.get(&label).is_some_and(|other| *other != spec) {
+                let own = all.limits.tenant_labels.entry(tenant.clone()).or_default();
+                own.insert(label, spec);
+            } else {
+                all.limits.labels.insert(label, spec);
+            }
+        }
+        for host in settings.limits.static_hosts {
+            let hosts = &mut all.limits.static_hosts;
+            match hosts.iter_mut().find(|other| other.name == host.name) {
+                Some(other) => {
+                    let new = host.labels.into_iter().filter(|label| !other.labels.contains(label));
+                    let new: Vec<LabelName> = new.collect();
+                    other.labels.extend(new);
+                }
+                None => hosts.push(host),
+            }
+        }
+    }
+    all.limits.unread_tenants = found.unread;
+    all
 }
 
 /// Converts a configured provider to the limits that plans use. Of the quotas of provider and
 /// section the smaller one counts; without any, the limit is 100 machines, and cores and memory are
-/// not limited. A provider without a connection has static hosts only, and no labels.
-fn limits(provider: &ProviderConfig) -> ProviderLimits {
+/// not limited. A provider without a connection has static hosts only, and no labels. Labels have
+/// their names across tenants.
+fn limits(layout: &Layout, provider: &ProviderConfig) -> ProviderLimits {
     let section = provider.section_quota.as_ref().map(|quota| &quota.limits);
     let smallest = |what: &str| {
         let of_provider = provider.quota.get(what).copied();
@@ -166,9 +310,11 @@ fn limits(provider: &ProviderConfig) -> ProviderLimits {
             .labels
             .iter()
             .filter(|_| provider.connection.is_some())
-            .map(|label| (label.name.clone(), limits_of(label)))
+            .map(|label| (LabelName(label.canonical_name.clone()), limits_of(label)))
             .collect(),
-        static_hosts: provider.nodes.iter().map(static_host).collect(),
+        tenant_labels: BTreeMap::new(),
+        unread_tenants: BTreeSet::new(),
+        static_hosts: provider.nodes.iter().map(|node| static_host(layout, node)).collect(),
         pace: Pace {
             poll_millis: 1_000,
             max_attempts: provider.launch_attempts.max(1),
@@ -205,11 +351,11 @@ fn limits_of(label: &LabelConfig) -> LabelSpec {
 }
 
 /// Converts a configured static node to a host of the pool, whose address is its name and which
-/// serves one build at a time.
-fn static_host(node: &sluice_config::layout::StaticNode) -> StaticHost {
+/// serves one build at a time. Its labels have their names across tenants.
+fn static_host(layout: &Layout, node: &sluice_config::layout::StaticNode) -> StaticHost {
     StaticHost {
         name: node.name.clone(),
-        labels: node.labels.iter().map(|label| LabelName(label.clone())).collect(),
+        labels: node.labels.iter().map(|label| layout.canonical_label(label)).collect(),
         address: node.name.clone(),
         ssh_port: node.connection_port,
         username: node.username.clone(),

@@ -6,10 +6,9 @@ use sluice_launcher::{Checks, SshChecks};
 use sluice_model::wakeup::Precedence;
 use sluice_model::{QueueKey, Timestamp};
 use sluice_pool::{
-    CheckFact, NodeRequest, Pace, PoolAction, PoolFacts, PoolNode, ProviderHead, ProviderLimits,
-    RequestRow, Resources, Snapshot, StaticHost, plan,
+    CheckFact, NodeRequest, PoolAction, PoolFacts, PoolNode, ProviderHead, ProviderLimits,
+    RequestRow, Snapshot, StaticHost, plan,
 };
-use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
@@ -87,15 +86,8 @@ impl Host {
             python_path: None,
             max_parallel: 1,
         };
-        let limits = ProviderLimits {
-            provider: "rack".into(),
-            region: None,
-            zones: Vec::new(),
-            quota: Resources::instances(0),
-            labels: BTreeMap::new(),
-            static_hosts: vec![host],
-            pace: Pace::default(),
-        };
+        let limits =
+            ProviderLimits { static_hosts: vec![host], ..ProviderLimits::retired("rack".into()) };
         let request = NodeRequest::new(
             RequestRow::new(200, 0, 1),
             "build".into(),

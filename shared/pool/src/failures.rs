@@ -77,10 +77,15 @@ fn replace_node(
 ) {
     let attempt = failed.attempt.saturating_add(1);
     let id = NodeId::derive(&["replacement", failed.id.as_str(), &attempt.to_string()]);
+    let Some((build, tenant)) =
+        ledger.requests.get(row).map(|request| (request.build.clone(), &request.queue.tenant))
+    else {
+        return;
+    };
     let mut origin = failed.origin.clone();
     // The replacement uses the label's current image and flavor, and needs its own token.
     if let (NodeOrigin::Cloud { client_token, image_id, flavor, .. }, Some(label)) =
-        (&mut origin, ledger.limits.labels.get(&failed.label))
+        (&mut origin, ledger.limits.label(tenant, &failed.label))
     {
         *client_token = id.0.clone();
         flavor.clone_from(&label.flavor);
@@ -88,9 +93,6 @@ fn replace_node(
             image_id.clone_from(id);
         }
     }
-    let Some(build) = ledger.requests.get(row).map(|request| request.build.clone()) else {
-        return;
-    };
     ledger.add_node(PoolNode {
         id: id.clone(),
         origin,

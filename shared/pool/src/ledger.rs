@@ -337,7 +337,7 @@ impl<'a> Ledger<'a> {
             dues.push(until);
         }
         if self.head.min_ready_not_before > now
-            && self.limits.labels.values().any(|label| label.min_ready > 0)
+            && self.limits.all_labels().any(|(_, label)| label.min_ready > 0)
         {
             dues.push(self.head.min_ready_not_before);
         }

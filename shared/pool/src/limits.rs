@@ -2,8 +2,8 @@
 //! configuration.
 
 use serde::{Deserialize, Serialize};
-use sluice_model::{LabelName, ProviderName};
-use std::collections::BTreeMap;
+use sluice_model::{LabelName, ProviderName, TenantName};
+use std::collections::{BTreeMap, BTreeSet};
 
 /// The configuration of a provider, as far as a plan needs it (Z1.5, L3.1).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -16,8 +16,15 @@ pub struct ProviderLimits {
     pub zones: Vec<String>,
     /// The quota: the minimum of the driver's and the configured one.
     pub quota: Resources,
-    /// Labels of cloud machines.
+    /// Labels of cloud machines, by their names across tenants (L3.4).
     pub labels: BTreeMap<LabelName, LabelSpec>,
+    /// Labels that are otherwise in a tenant than in `labels`, because an object that they use,
+    /// such as the image, is the tenant's own. For this tenant they replace those in `labels`.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub tenant_labels: BTreeMap<TenantName, BTreeMap<LabelName, LabelSpec>>,
+    /// Tenants whose configuration could not be read and which may offer further labels here.
+    #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
+    pub unread_tenants: BTreeSet<TenantName>,
     /// Static hosts, which are lent to builds and never deleted (Z1.10).
     pub static_hosts: Vec<StaticHost>,
     /// Intervals, timeouts and retry limits.
@@ -34,6 +41,8 @@ impl ProviderLimits {
             zones: Vec::new(),
             quota: Resources::default(),
             labels: BTreeMap::new(),
+            tenant_labels: BTreeMap::new(),
+            unread_tenants: BTreeSet::new(),
             static_hosts: Vec::new(),
             pace: Pace::default(),
         }
@@ -41,7 +50,26 @@ impl ProviderLimits {
 
     /// Returns whether the provider offers cloud machines: it has any labels of them.
     pub fn has_cloud(&self) -> bool {
-        !self.labels.is_empty()
+        self.all_labels().next().is_some()
+    }
+
+    /// Returns a label of cloud machines as a tenant's requests get it; `None` if the provider does
+    /// not offer it to any tenant.
+    pub fn label(&self, tenant: &TenantName, label: &LabelName) -> Option<&LabelSpec> {
+        let own = self.tenant_labels.get(tenant).and_then(|labels| labels.get(label));
+        own.or_else(|| self.labels.get(label))
+    }
+
+    /// Returns a label of cloud machines in each form in which some tenant has it; empty if the
+    /// provider does not offer it.
+    pub fn forms_of(&self, label: &LabelName) -> impl Iterator<Item = &LabelSpec> {
+        let own = self.tenant_labels.values().filter_map(move |labels| labels.get(label));
+        self.labels.get(label).into_iter().chain(own)
+    }
+
+    /// Returns every label of cloud machines in each form in which some tenant has it.
+    pub(crate) fn all_labels(&self) -> impl Iterator<Item = (&LabelName, &LabelSpec)> {
+        self.labels.iter().chain(self.tenant_labels.values().flatten())
     }
 }
 

@@ -14,7 +14,7 @@ use std::fmt;
 pub struct PoolNode {
     /// The node.
     pub id: NodeId,
-    /// The label it was made from.
+    /// The label it was made from, by its name across tenants (L3.4).
     pub label: LabelName,
     /// The provider that it belongs to.
     pub provider: ProviderName,
@@ -430,8 +430,9 @@ impl PoolNode {
     }
 
     /// Returns the node's access data for a build. `names` are the names that the node has in the
-    /// build. `None` if it has no address, or is neither ready nor in use.
-    pub fn access(&self, names: Vec<String>) -> Option<NodeAccess> {
+    /// build, and `label` is its label by the name that the job uses. `None` if it has no address,
+    /// or is neither ready nor in use.
+    pub fn access(&self, names: Vec<String>, label: LabelName) -> Option<NodeAccess> {
         let (NodeState::Ready { machine, host_keys } | NodeState::InUse { machine, host_keys, .. }) =
             &self.state
         else {
@@ -441,7 +442,7 @@ impl PoolNode {
         Some(NodeAccess {
             id: self.id.clone(),
             names,
-            label: self.label.clone(),
+            label,
             provider: self.provider.clone(),
             region: self.region.clone(),
             az: self.az.clone(),

@@ -179,11 +179,12 @@ fn observe_launch(ledger: &mut Ledger<'_>, node: &PoolNode, tries: u32) {
             let holder = failures::placed_request_of(ledger, node);
             remove_unlaunched(ledger, id, tries, why);
             match holder {
-                Some((row, _)) => failures::fail_request(
-                    ledger,
-                    &row,
-                    &format!("label {} cannot be launched: {why}", node.label),
-                ),
+                Some((row, slot)) => {
+                    let names = ledger.requests.get(&row).map(|request| request.label_names());
+                    let label = names.and_then(|names| names.get(slot)).unwrap_or(&node.label);
+                    let why = format!("label {label} cannot be launched: {why}");
+                    failures::fail_request(ledger, &row, &why);
+                }
                 None => ledger.head.min_ready_not_before = ledger.now.plus_seconds(300),
             }
         }

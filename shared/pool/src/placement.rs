@@ -44,6 +44,11 @@ pub(crate) fn place_requests(ledger: &mut Ledger<'_>) -> Backlog {
         }
         match choose_nodes(ledger, &request) {
             PlacementChoice::Never(why) => failures::fail_request(ledger, &request.row, &why),
+            PlacementChoice::Aside(why) => {
+                if request.reason != why {
+                    ledger.update_request(&request.row, |request| request.reason = why);
+                }
+            }
             PlacementChoice::Later(why) => {
                 ledger.explain(format!(
                     "request {} waits, and later requests behind it: {why}",
@@ -61,73 +66,82 @@ pub(crate) fn place_requests(ledger: &mut Ledger<'_>) -> Backlog {
 }
 
 /// The outcome of choosing nodes for a request.
-enum PlacementChoice {
+enum PlacementChoice<'l> {
     /// The request can never be satisfied at this provider.
     Never(String),
+    /// It is unknown whether the request can be satisfied. Later requests do not wait behind it.
+    Aside(String),
     /// The request can be satisfied later.
     Later(String),
     /// The request can be placed on these nodes.
-    Now(ChosenNodes),
+    Now(ChosenNodes<'l>),
 }
 
 /// The zone and the source of each node for a request.
-struct ChosenNodes {
+struct ChosenNodes<'l> {
     /// The zone of its cloud machines.
     zone: Option<String>,
     /// The source of each node, in the order of the labels.
-    sources: Vec<NodeSource>,
+    sources: Vec<NodeSource<'l>>,
 }
 
 /// Where a node of a placement comes from.
-enum NodeSource {
+enum NodeSource<'l> {
     /// A node of the pool.
     Pool(NodeId),
-    /// A machine to launch.
-    New,
+    /// A machine to launch for this label.
+    New(&'l LabelSpec),
     /// A static host, by its index in the limits.
     Static(usize),
 }
 
 /// Chooses a zone and nodes for a request, or returns why it can never have them (`Never`), or not
-/// yet (`Later`). Allocates nothing. If the quota has no room, marks free pool nodes for deletion,
-/// as far as the commit has room, and returns `Later`.
-fn choose_nodes(ledger: &mut Ledger<'_>, request: &NodeRequest) -> PlacementChoice {
+/// yet (`Later`), or that its tenant could not be read (`Aside`). Allocates nothing. If the quota
+/// has no room, marks free pool nodes for deletion, as far as the commit has room, and returns
+/// `Later`.
+fn choose_nodes<'l>(ledger: &mut Ledger<'l>, request: &NodeRequest) -> PlacementChoice<'l> {
     if request.labels.len() > NODES_PER_REQUEST_MAX {
         return PlacementChoice::Never(format!(
             "{} nodes exceed the maximum of {NODES_PER_REQUEST_MAX} per request",
             request.labels.len()
         ));
     }
+    let (limits, tenant) = (ledger.limits, &request.queue.tenant);
     let (mut need, mut lent) = (Resources::default(), Vec::new());
-    for label in &request.labels {
-        match ledger.limits.labels.get(label) {
+    for (label, name) in request.labels.iter().zip(request.label_names()) {
+        match limits.label(tenant, label) {
             Some(LabelSpec { image: LabelImage::Missing { why }, .. }) => {
-                return PlacementChoice::Never(format!("label {label} has no image: {why}"));
+                return PlacementChoice::Never(format!("label {name} has no image: {why}"));
             }
             Some(spec) => need = need.plus(spec.resources),
-            None if ledger.limits.static_hosts.iter().any(|host| host.labels.contains(label)) => {
+            None if limits.static_hosts.iter().any(|host| host.labels.contains(label)) => {
                 lent.push(label)
+            }
+            None if limits.unread_tenants.contains(tenant) => {
+                return PlacementChoice::Aside(format!(
+                    "the configuration of tenant {tenant}, which has label {name}, cannot be read"
+                ));
             }
             None => {
                 return PlacementChoice::Never(format!(
-                    "label {label} is unknown at {}",
-                    ledger.limits.provider
+                    "label {name} is unknown at {}",
+                    limits.provider
                 ));
             }
         }
     }
-    let zones = match zones_for(ledger.limits, &request.labels) {
+    let zones = match zones_for(limits, request) {
         Ok(zones) => zones,
         Err(why) => return PlacementChoice::Never(why),
     };
-    let quota = ledger.limits.quota;
+    let quota = limits.quota;
     if !need.fits(quota) {
         return PlacementChoice::Never(format!(
             "{} machines exceed the quota of {}",
             need.instances, quota.instances
         ));
     }
-    let all: Vec<u32> = ledger.limits.static_hosts.iter().map(|host| host.max_parallel).collect();
+    let all: Vec<u32> = limits.static_hosts.iter().map(|host| host.max_parallel).collect();
     if match_static_hosts(ledger, &lent, &all).is_none() {
         return PlacementChoice::Never(format!(
             "{} static hosts are more than the provider has",
@@ -145,26 +159,30 @@ fn choose_nodes(ledger: &mut Ledger<'_>, request: &NodeRequest) -> PlacementChoi
     let (zone, pool) = pick_zone(ledger, request, &zones);
     let new = request.labels.iter().zip(&pool).filter(|(_, pooled)| pooled.is_none());
     let missing = new
-        .filter_map(|(label, _)| ledger.limits.labels.get(label))
+        .filter_map(|(label, _)| limits.label(tenant, label))
         .fold(Resources::default(), |sum, label| sum.plus(label.resources));
     if let Some(why) = make_room(ledger, missing, &pool) {
         return PlacementChoice::Later(why);
     }
     let mut hosts = hosts.into_iter();
-    let sources = request.labels.iter().zip(pool).map(|(label, pooled)| match pooled {
-        Some(id) => NodeSource::Pool(id),
-        None if ledger.limits.labels.contains_key(label) => NodeSource::New,
-        None => hosts.next().map_or(NodeSource::New, NodeSource::Static),
+    let sources = request.labels.iter().zip(pool).map(|(label, pooled)| {
+        let pooled = pooled.map(NodeSource::Pool);
+        let new = || limits.label(tenant, label).map(NodeSource::New);
+        pooled.or_else(new).or_else(|| hosts.next().map(NodeSource::Static))
     });
-    PlacementChoice::Now(ChosenNodes { zone, sources: sources.collect() })
+    match sources.collect() {
+        Some(sources) => PlacementChoice::Now(ChosenNodes { zone, sources }),
+        None => PlacementChoice::Later("its static hosts are in use".to_owned()),
+    }
 }
 
 /// Returns the zones in which all the labels are available: the one that labels are restricted to,
 /// or else all of the provider's, which may be none. Labels without a restriction, and those of
 /// static hosts, do not matter. The error says that labels are restricted to different zones.
-fn zones_for(limits: &ProviderLimits, labels: &[LabelName]) -> Result<Vec<String>, String> {
-    let bound =
-        labels.iter().filter_map(|label| Some((limits.labels.get(label)?.zone.as_ref()?, label)));
+fn zones_for(limits: &ProviderLimits, request: &NodeRequest) -> Result<Vec<String>, String> {
+    let bound = request.labels.iter().zip(request.label_names()).filter_map(|(label, name)| {
+        Some((limits.label(&request.queue.tenant, label)?.zone.as_ref()?, name))
+    });
     let bound: BTreeMap<&String, &LabelName> = bound.collect();
     let mut bound = bound.into_iter();
     match (bound.next(), bound.next()) {
@@ -189,7 +207,7 @@ fn pick_zone(
     let mut best = (None, Vec::new(), 0);
     for offset in 0..zones.len().max(1) {
         let zone = (!zones.is_empty()).then(|| zones[(start + offset) % zones.len()].clone());
-        let pool = match_pool_nodes(ledger, &request.labels, zone.as_deref());
+        let pool = match_pool_nodes(ledger, request, zone.as_deref());
         let count = pool.iter().flatten().count();
         if offset == 0 || count > best.2 {
             best = (zone, pool, count);
@@ -198,26 +216,25 @@ fn pick_zone(
     (best.0, best.1)
 }
 
-/// Returns for each label a free node of the zone with the label's current image, or `None` if
-/// there is none left. Prefers the nodes that are ready soonest, then older ones. No node is
+/// Returns for each label of a request a free node of the zone that is as the label would launch it
+/// for the request's tenant now, or `None` if there is none left. Prefers the nodes that are ready soonest, then older ones. No node is
 /// returned twice. With `zone` `None`, only nodes without a zone count.
 fn match_pool_nodes(
     ledger: &Ledger<'_>,
-    labels: &[LabelName],
+    request: &NodeRequest,
     zone: Option<&str>,
 ) -> Vec<Option<NodeId>> {
-    let mut free: Vec<&PoolNode> = ledger
-        .nodes
-        .values()
-        .filter(|node| node.is_free() && node.az.as_deref() == zone && is_current(ledger, node))
-        .collect();
+    let mut free: Vec<&PoolNode> =
+        ledger.nodes.values().filter(|node| node.is_free() && node.az.as_deref() == zone).collect();
     free.sort_by_key(|node| (readiness_rank(node), node.created_at, node.id.clone()));
     let mut taken = BTreeSet::new();
+    let labels = request.labels.iter();
     labels
-        .iter()
         .map(|label| {
-            let node =
-                free.iter().find(|node| node.label == *label && !taken.contains(&node.id))?;
+            let current = ledger.limits.label(&request.queue.tenant, label)?;
+            let node = free.iter().find(|node| {
+                node.label == *label && !taken.contains(&node.id) && suits(current, node)
+            })?;
             taken.insert(node.id.clone());
             Some(node.id.clone())
         })
@@ -235,19 +252,18 @@ fn readiness_rank(node: &PoolNode) -> u8 {
     }
 }
 
-/// Returns whether the node has the image with which its label would be launched now and, if the
-/// label is restricted to a zone, is in this zone (N4). The flavor is not compared. Always true for
-/// a static host. False if the label of a cloud node is not configured or has no image.
-pub(crate) fn is_current(ledger: &Ledger<'_>, node: &PoolNode) -> bool {
-    let bound = ledger.limits.labels.get(&node.label).and_then(|label| label.zone.as_ref());
-    if !node.is_static() && bound.is_some() && bound != node.az.as_ref() {
-        return false;
-    }
-    match (&node.origin, ledger.limits.labels.get(&node.label).map(|label| &label.image)) {
-        (NodeOrigin::Cloud { image_id, .. }, Some(LabelImage::Available { id })) => image_id == id,
-        (NodeOrigin::Cloud { .. }, _) => false,
-        (NodeOrigin::Static { .. }, _) => true,
-    }
+/// Returns whether a node is as a label would launch it now: with this image, flavor, login and
+/// Python, and, if the label is restricted to a zone, in this zone (N4). The name of the label is
+/// not compared. False for a static host, and if the label has no image.
+pub(crate) fn suits(label: &LabelSpec, node: &PoolNode) -> bool {
+    let NodeOrigin::Cloud { image_id, flavor, .. } = &node.origin else { return false };
+    let has_image = matches!(&label.image, LabelImage::Available { id } if id == image_id);
+    let is_in_zone = label.zone.is_none() || label.zone == node.az;
+    let access = (&node.username, node.ssh_port, &node.python_path, node.interface);
+    has_image
+        && is_in_zone
+        && *flavor == label.flavor
+        && access == (&label.username, label.ssh_port, &label.python_path, label.interface)
 }
 
 /// Returns `None` if `missing` is nothing, or fits into the quota beside all that is used and
@@ -372,7 +388,7 @@ fn assign_host(
 /// Places the request on the chosen nodes: allocates pool nodes, adds nodes to launch and nodes
 /// that lend static hosts, stores the placement in the request, and advances the head's generation
 /// and next zone. Launches nothing. Whether the commit has room is not checked.
-fn reserve(ledger: &mut Ledger<'_>, request: &NodeRequest, chosen: ChosenNodes) {
+fn reserve(ledger: &mut Ledger<'_>, request: &NodeRequest, chosen: ChosenNodes<'_>) {
     ledger.head.generation += 1;
     ledger.head.next_zone = ledger.head.next_zone.wrapping_add(1);
     let generation = ledger.head.generation;
@@ -388,11 +404,11 @@ fn reserve(ledger: &mut Ledger<'_>, request: &NodeRequest, chosen: ChosenNodes) 
                 ledger.update_node(id, |node| node.allocated_to = Some(allocation.clone()));
                 id.clone()
             }
-            NodeSource::New => {
+            NodeSource::New(spec) => {
                 new += 1;
                 add_reserved_node(
                     ledger,
-                    label,
+                    (label, spec),
                     chosen.zone.clone(),
                     &slot.to_string(),
                     Some(allocation.clone()),
@@ -420,13 +436,13 @@ fn reserve(ledger: &mut Ledger<'_>, request: &NodeRequest, chosen: ChosenNodes) 
     });
 }
 
-/// Adds a node with reserved quota, which is not launched yet, and returns its id. The caller has
-/// checked quota, room and that the label has an image, and has incremented the head's generation;
-/// `part` distinguishes nodes of the same generation. `allocated_to` is `None` for a node of the
-/// pool. For an unknown label it adds nothing, but returns an id.
+/// Adds a node of a label with reserved quota, which is not launched yet, and returns its id. The
+/// caller has checked quota, room and that the label has an image, and has incremented the head's
+/// generation; `part` distinguishes nodes of the same generation. `allocated_to` is `None` for a
+/// node of the pool.
 pub(crate) fn add_reserved_node(
     ledger: &mut Ledger<'_>,
-    name: &LabelName,
+    (name, label): (&LabelName, &LabelSpec),
     az: Option<String>,
     part: &str,
     allocated_to: Option<Allocation>,
@@ -437,9 +453,6 @@ pub(crate) fn add_reserved_node(
         &ledger.head.generation.to_string(),
         part,
     ]);
-    let Some(label) = ledger.limits.labels.get(name) else {
-        return id;
-    };
     let image_id = match &label.image {
         LabelImage::Available { id } => id.clone(),
         LabelImage::Missing { .. } => String::new(),

@@ -20,8 +20,11 @@ pub struct NodeRequest {
     pub requestor: String,
     /// The precedence of the build's pipeline.
     pub precedence: Precedence,
-    /// A label per node, in the order of the nodeset (Z1.3).
+    /// A label per node, in the order of the nodeset (Z1.3), by its name across tenants (L3.4).
     pub labels: Vec<LabelName>,
+    /// The same labels by the names that the job uses, for display; empty if they are the same.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub names: Vec<LabelName>,
     /// The recipient of the message that the nodes are ready.
     #[serde(default, skip_serializing_if = "ReadyRecipient::is_executors")]
     pub ready_recipient: ReadyRecipient,
@@ -57,7 +60,8 @@ fn is_zero(count: &u32) -> bool {
 
 impl NodeRequest {
     /// Returns a new request that is not yet placed, without a group, whose recipient is the
-    /// executors. `labels` has a label for each node of the build. `queue` is woken up if the
+    /// executors. `labels` has a label for each node of the build, by its name across tenants,
+    /// which is also the name for display. `queue` is woken up if the
     /// request fails; `requestor` is only for display. That no request has this row is not checked.
     pub fn new(
         row: RequestRow,
@@ -75,6 +79,7 @@ impl NodeRequest {
             requestor: requestor.into(),
             precedence,
             labels,
+            names: Vec::new(),
             ready_recipient: ReadyRecipient::Executors,
             group: None,
             state: RequestState::Requested,
@@ -86,6 +91,11 @@ impl NodeRequest {
             created_at: now,
             updated_at: now,
         }
+    }
+
+    /// Returns the labels by the names that the job uses, for display.
+    pub fn label_names(&self) -> &[LabelName] {
+        if self.names.len() == self.labels.len() { &self.names } else { &self.labels }
     }
 
     /// Returns the nodes it holds, in the order of its labels. Empty before it is placed and after

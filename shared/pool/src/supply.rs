@@ -3,7 +3,7 @@
 use crate::decisions::PoolAction;
 use crate::failures;
 use crate::ledger::Ledger;
-use crate::limits::{LabelImage, Resources};
+use crate::limits::{LabelImage, LabelSpec, Resources};
 use crate::node::{LaunchProgress, NodeEvent, NodeOrigin, NodeState, PoolNode};
 use crate::placement::{self, Backlog};
 use crate::request::RequestState;
@@ -81,8 +81,8 @@ fn intend_launch(ledger: &mut Ledger<'_>, node: &PoolNode) {
     }
 }
 
-/// Adds nodes with launch actions until each label has `min-ready` free nodes with its current
-/// image and zone (Z1.11). Stops when the quota or the commit is full. A new node gets the label's
+/// Adds nodes with launch actions until each label has `min-ready` free nodes as it would launch
+/// them now, in each form in which a tenant has the label (Z1.11). Stops when the quota or the commit is full. A new node gets the label's
 /// zone, or else the provider's zones in turn. Labels without an image are left out. Does nothing
 /// if `backlog`, the result of `place_requests`, is `Blocked`, while launches are paused, and
 /// before the head's `min_ready_not_before`.
@@ -93,17 +93,12 @@ pub(crate) fn launch_min_ready(ledger: &mut Ledger<'_>, backlog: Backlog) {
     {
         return;
     }
-    for (name, label) in &ledger.limits.labels {
+    let limits = ledger.limits;
+    for (name, label) in limits.all_labels() {
         if matches!(label.image, LabelImage::Missing { .. }) {
             continue;
         }
-        let have = ledger
-            .nodes
-            .values()
-            .filter(|node| {
-                node.label == *name && node.is_free() && placement::is_current(ledger, node)
-            })
-            .count();
+        let have = free_count(ledger, name, label);
         for _ in have..label.min_ready as usize {
             if !ledger
                 .used()
@@ -122,7 +117,7 @@ pub(crate) fn launch_min_ready(ledger: &mut Ledger<'_>, backlog: Backlog) {
                     .then(|| zones[ledger.head.next_zone as usize % zones.len()].clone())
             };
             let zone = label.zone.clone().or_else(next);
-            let id = placement::add_reserved_node(ledger, name, zone, "kept ready", None);
+            let id = placement::add_reserved_node(ledger, (name, label), zone, "kept ready", None);
             if let Some(node) = ledger.nodes.get(&id).cloned() {
                 intend_launch(ledger, &node);
             }
@@ -130,8 +125,8 @@ pub(crate) fn launch_min_ready(ledger: &mut Ledger<'_>, backlog: Backlog) {
     }
 }
 
-/// Marks free ready machines of the cloud for deletion that have another image or zone than their
-/// label, are too old, or have a label that has no image now or is no longer configured. If
+/// Marks free ready machines of the cloud for deletion that are otherwise than their label would
+/// launch them for any tenant now, are too old, or have a label that is no longer configured. If
 /// `backlog` is `Empty`, also those that have been idle for long and exceed their label's
 /// `min-ready`. The machines unchanged for longest come first. Stops when the commit has no more
 /// room.
@@ -156,26 +151,37 @@ pub(crate) fn delete_surplus(ledger: &mut Ledger<'_>, backlog: Backlog) {
 /// a node never counts as idle.
 fn surplus_reason(ledger: &Ledger<'_>, node: &PoolNode, backlog: Backlog) -> Option<&'static str> {
     let now = ledger.now;
-    let Some(label) = ledger.limits.labels.get(&node.label) else {
-        return Some("its label is no longer configured");
-    };
-    if !placement::is_current(ledger, node) {
-        return Some("its label has another image or zone now");
+    let forms: Vec<&LabelSpec> = ledger.limits.forms_of(&node.label).collect();
+    let current: Vec<&LabelSpec> =
+        forms.iter().copied().filter(|label| placement::suits(label, node)).collect();
+    if current.is_empty() {
+        let why = match forms.is_empty() {
+            true => "its label is no longer configured",
+            false => "its label is configured otherwise now",
+        };
+        // A tenant that cannot be read may have the label as it is.
+        return ledger.limits.unread_tenants.is_empty().then_some(why);
     }
-    if label.max_ready_age_seconds.is_some_and(|age| now > node.created_at.plus_seconds(age)) {
+    let is_old = |label: &&LabelSpec| {
+        label.max_ready_age_seconds.is_some_and(|age| now > node.created_at.plus_seconds(age))
+    };
+    if current.iter().all(is_old) {
         return Some("it has been ready for too long");
     }
     // If a request waits, placement has already deleted what that request cannot use.
     let idle = backlog == Backlog::Empty
         && now > node.updated_at.plus_seconds(ledger.limits.pace.idle_seconds);
-    (idle && free_count(ledger, &node.label) > label.min_ready as usize)
-        .then_some("it is idle and no request needs it")
+    let exceeds =
+        |label: &&LabelSpec| free_count(ledger, &node.label, label) > label.min_ready as usize;
+    (idle && current.iter().all(exceeds)).then_some("it is idle and no request needs it")
 }
 
-/// Returns the number of nodes of a label that are not allocated and can be given to a request, now
-/// or once they are ready.
-fn free_count(ledger: &Ledger<'_>, label: &LabelName) -> usize {
-    ledger.nodes.values().filter(|node| node.label == *label && node.is_free()).count()
+/// Returns the number of nodes that are not allocated and can be given to a request for this form
+/// of a label, now or once they are ready.
+fn free_count(ledger: &Ledger<'_>, name: &LabelName, label: &LabelSpec) -> usize {
+    let is_of =
+        |node: &&PoolNode| node.label == *name && node.is_free() && placement::suits(label, node);
+    ledger.nodes.values().filter(is_of).count()
 }
 
 /// Adds a check action for every node in state `Testing`, cloud machine or static host, whose next

@@ -42,7 +42,7 @@ fn a_request_gets_a_machine_that_is_terminated_when_its_build_ends() {
     assert_eq!(world.wakeups, [sent]);
     let zones: Vec<_> = world.cell.nodes.iter().map(|node| node.az.clone()).collect();
     assert_eq!(zones[0], zones[1]);
-    assert!(world.cell.nodes[0].access(vec!["first".into()]).is_some());
+    assert!(world.cell.nodes[0].access(vec!["first".into()], "small".into()).is_some());
     world.executor_writes(1);
     world.step();
     assert_eq!(world.node_states(), ["in-use", "in-use"]);
@@ -693,6 +693,77 @@ fn a_lent_host_must_show_a_configured_key() {
     world.cell.facts.checks.insert(node.id.clone(), CheckFact::Passed { host_keys });
     world.step();
     assert_eq!(world.state(1), "fulfilled 1");
-    let access = world.cell.nodes[0].access(vec!["n".into()]).unwrap();
+    let access = world.cell.nodes[0].access(vec!["n".into()], "metal".into()).unwrap();
     assert_eq!(access.host_keys, ["ssh-ed25519 BBBB"]);
+}
+
+/// L3.4, Z1.11: a label that is otherwise in a tenant is launched, kept ready and given to requests
+/// as the tenant of the request has it.
+#[test]
+fn a_label_is_launched_as_the_tenant_of_the_request_has_it() {
+    let mut limits = limits(8);
+    let image = LabelImage::Available { id: "image-2".into() };
+    let own = LabelSpec { image, username: "fedora".into(), ..label(1) };
+    limits.tenant_labels.insert("two".into(), [("small".into(), own)].into());
+    let mut world = World::new(limits);
+    world.settle();
+    let images = |world: &World| {
+        let image = |node: &PoolNode| match &node.origin {
+            NodeOrigin::Cloud { image_id, .. } => image_id.clone(),
+            NodeOrigin::Static { .. } => panic!("a machine"),
+        };
+        let owner = |node: &PoolNode| node.allocated_to.as_ref().map(|given| given.build.0.clone());
+        let mut all: Vec<_> = world.cell.nodes.iter().map(|n| (owner(n), image(n))).collect();
+        all.sort();
+        all
+    };
+    assert_eq!(images(&world), [(None, "image-2".to_owned())], "kept ready for one tenant");
+    let mut second = request(2, &["small"]);
+    second.queue.tenant = "two".into();
+    world.cell.requests = vec![request(1, &["small"]), second];
+    world.settle();
+    let of = |build: &str, image: &str| (Some(build.to_owned()), image.to_owned());
+    assert_eq!(
+        images(&world),
+        [(None, "image-2".to_owned()), of("build-1", "image-1"), of("build-2", "image-2"),]
+    );
+    // Another image than before replaces only the machines of that form.
+    let other = LabelImage::Available { id: "image-3".into() };
+    world.cell.limits.labels.get_mut(&"small".into()).unwrap().image = other;
+    world.settle();
+    assert_eq!(images(&world)[0], (None, "image-2".to_owned()));
+}
+
+/// L3.4: users see the labels by the names that the job uses.
+#[test]
+fn a_failure_names_the_label_as_the_job_does() {
+    let mut world = World::new(limits(8));
+    let names = vec!["tiny".into()];
+    world.cell.requests = vec![NodeRequest { names, ..request(1, &["forge/org/pool/tiny"]) }];
+    world.step();
+    assert_eq!(world.state(1), "failed: label tiny is unknown at cloud");
+}
+
+/// L3.4, Z7: requests of a tenant whose configuration cannot be read wait, others do not wait behind
+/// them, and ready machines of labels that only that tenant may have stay.
+#[test]
+fn requests_of_an_unreadable_tenant_wait_and_hinder_no_others() {
+    let mut limits = limits(8);
+    limits.labels.insert("odd".into(), label(1));
+    let mut world = World::new(limits);
+    world.settle();
+    assert_eq!(world.node_states(), ["ready"]);
+    world.cell.limits.labels.remove(&"odd".into());
+    world.cell.limits.unread_tenants = ["two".into()].into();
+    let mut first = request(1, &["odd"]);
+    first.queue.tenant = "two".into();
+    world.cell.requests = vec![first, request(2, &["small"])];
+    world.settle();
+    assert_eq!([world.state(1), world.state(2)], ["requested", "fulfilled 1"]);
+    assert!(world.cell.requests[0].reason.contains("of tenant two"), "{:?}", world.cell.requests);
+    assert_eq!(world.node_states(), ["ready", "ready"]);
+    world.cell.limits.unread_tenants.clear();
+    world.settle();
+    assert_eq!(world.state(1), "failed: label odd is unknown at cloud");
+    assert_eq!(world.node_states(), ["ready"]);
 }

@@ -1,7 +1,7 @@
 //! Queries on a layout: its projects, jobs, queues, merge modes and providers.
 
 use super::placeholders::is_placeholder;
-use super::providers::is_built;
+use super::providers::{canonical, is_built};
 use super::resolve_names::in_order_of_effect;
 use super::{BranchContext, Definition, File, Layout, QueueSettings};
 use crate::connection::Connections;
@@ -15,8 +15,8 @@ use crate::objects::{
 use crate::pipeline::Pipeline;
 use crate::tenant::{TenantConfig, TenantProject};
 use sluice_model::git::MergeMode;
-use sluice_model::{BranchName, PipelineName, ProjectName, QueueName};
-use std::collections::BTreeSet;
+use sluice_model::{BranchName, LabelName, PipelineName, ProjectName, QueueName};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 /// A stanza or template of a project.
@@ -298,6 +298,19 @@ impl Layout {
     pub fn providers(&self) -> &[ProviderConfig] {
         let overlay = self.overlay.as_deref().and_then(|overlay| overlay.providers.as_ref());
         overlay.map_or(&self.base.providers, |(providers, _)| providers)
+    }
+
+    /// Returns the name of a label across tenants: the project that defines it, a slash and its name
+    /// (L3.4). The name itself if the tenant does not define the label.
+    pub fn canonical_label(&self, name: &str) -> LabelName {
+        let defined = self.one::<ProviderObject>(ObjectKind::Label, name);
+        LabelName(defined.map_or_else(|| name.to_owned(), |found| canonical(found, name)))
+    }
+
+    /// Returns the names of the tenant's labels by their names across tenants.
+    pub fn label_names(&self) -> BTreeMap<LabelName, LabelName> {
+        let names = self.names(ObjectKind::Label);
+        names.map(|name| (self.canonical_label(name), LabelName::from(name))).collect()
     }
 
     /// Returns the formats in which providers need an image that Sluice builds, sorted, each once

@@ -25,13 +25,11 @@ pub fn label(min_ready: u32) -> LabelSpec {
 /// A provider with the labels `small` and `large` (both one machine) in two zones.
 pub fn limits(quota: u32) -> ProviderLimits {
     ProviderLimits {
-        provider: "cloud".into(),
         region: Some("here".into()),
         zones: vec!["a".into(), "b".into()],
         quota: Resources::instances(quota),
         labels: BTreeMap::from([("small".into(), label(0)), ("large".into(), label(0))]),
-        static_hosts: Vec::new(),
-        pace: Pace::default(),
+        ..ProviderLimits::retired("cloud".into())
     }
 }
 

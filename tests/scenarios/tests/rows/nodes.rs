@@ -1,11 +1,13 @@
 //! Nodes in a cloud that other systems use as well.
 
 use super::{CONFIG, MAIN, PROJECT, comments, judge, propose};
+use sluice_memory::poll_once;
 use sluice_model::ProjectName;
 use sluice_model::git::BranchKey;
-use sluice_pool::{NodeRequest, PoolNode};
+use sluice_model::wakeup::Wakeup;
+use sluice_pool::{NodeOrigin, NodeRequest, PoolNode};
 use sluice_records::codec::decode;
-use sluice_runtime::Clock;
+use sluice_runtime::{Clock, cell};
 use sluice_scenarios::Site;
 use sluice_scenarios::sample::{COMMON, cloud};
 
@@ -99,4 +101,112 @@ fn foreign_machines_count_against_the_quota_and_are_never_deleted() {
     assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
     assert!(site.cloud.runs("i-older-pool") && site.cloud.runs("i-foreign"));
     assert_eq!(site.cloud.running(), 0);
+}
+
+/// Two tenants that share the objects of org/pool, each with a config project of its own.
+const SHARED_POOL: &str = "
+- tenant: {name: demo, source: {github: {config-projects: [org/pool, org/config], untrusted-projects: [org/one]}}}
+- tenant: {name: other, source: {github: {config-projects: [org/pool, org/config2], untrusted-projects: [org/two]}}}
+";
+
+/// Runs one build of each tenant of [`SHARED_POOL`] at the same time, in a system with these
+/// objects, and returns the names of their labels with the images and types of their machines.
+fn machines_of_two_tenants(pool: &str, demo: &str, other: &str) -> Vec<[String; 3]> {
+    let jobs = CONFIG.replace(
+        "- job: {name: unit, run: playbooks/unit.yaml}",
+        "- job: {name: unit, run: playbooks/unit.yaml, nodeset: {nodes: [{name: n, label: small}]}}",
+    );
+    let (demo, other) = (format!("{jobs}{demo}"), format!("{jobs}{other}"));
+    let project: &[(&str, &str)] = &[(".zuul.yaml", PROJECT), ("shared", "0")];
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/pool", &[("zuul.yaml", pool)]),
+        ("org/config", &[("zuul.yaml", &demo)]),
+        ("org/config2", &[("zuul.yaml", &other)]),
+        ("org/one", project),
+        ("org/two", project),
+    ];
+    let mut site = Site::new(7, SHARED_POOL, repositories, judge);
+    poll_once(cell::send(&site.ports(), &[Wakeup::Tenant { tenant: "other".into() }]))
+        .unwrap()
+        .unwrap();
+    site.run();
+    site.held.insert("unit".to_owned());
+    let changes = [
+        site.forge.propose("org/one", 1, "A", "", &[("a", "x")]),
+        site.forge.propose("org/two", 2, "B", "", &[("b", "x")]),
+    ];
+    site.run_until(|site| site.running().len() == 2);
+    let machine = |node: &PoolNode| match &node.origin {
+        NodeOrigin::Cloud { image_id, flavor, .. } => {
+            [node.label.to_string(), image_id.clone(), flavor.clone()]
+        }
+        NodeOrigin::Static { host, .. } => panic!("{host} is static"),
+    };
+    let mut machines: Vec<_> = nodes(&site).iter().map(machine).collect();
+    machines.sort();
+    site.held.clear();
+    site.run();
+    for change in &changes {
+        assert!(comments(&site, change).contains("unit : SUCCESS"), "{}", comments(&site, change));
+    }
+    assert_eq!(site.cloud.running(), 0, "idle machines are deleted");
+    machines
+}
+
+/// L3.4: tenants that share a provider and have labels of one short name get each its own label.
+#[test]
+fn each_tenant_of_a_shared_provider_gets_its_own_label() {
+    let pool = "
+- image: {name: debian, type: cloud, username: root}
+- image: {name: fedora, type: cloud, username: root}
+- flavor: {name: small}
+- flavor: {name: large}
+- section:
+    name: here
+    connection: ec2
+    region: us-east-1
+    quota: {instances: 8}
+    images: [{name: debian, image-id: ami-1}, {name: fedora, image-id: ami-2}]
+    flavors: [{name: small, instance-type: t3.small}, {name: large, instance-type: t3.large}]
+- provider: {name: main, section: here, labels: [small]}
+";
+    let demo = "- label: {name: small, image: debian, flavor: small}\n";
+    let other = "- label: {name: small, image: fedora, flavor: large}\n";
+    let of = |project: &str, image: &str, flavor: &str| {
+        [format!("forge.test/{project}/small"), image.to_owned(), flavor.to_owned()]
+    };
+    assert_eq!(
+        machines_of_two_tenants(pool, demo, other),
+        [of("org/config", "ami-1", "t3.small"), of("org/config2", "ami-2", "t3.large")]
+    );
+    assert_eq!(
+        machines_of_two_tenants(pool, other, demo),
+        [of("org/config", "ami-2", "t3.large"), of("org/config2", "ami-1", "t3.small")]
+    );
+}
+
+/// L3.4: a label that tenants share is launched with the image that each tenant has by its name.
+#[test]
+fn a_shared_label_gets_the_image_of_each_tenant() {
+    let pool = "
+- flavor: {name: small}
+- label: {name: small, image: base, flavor: small}
+- section:
+    name: here
+    connection: ec2
+    region: us-east-1
+    quota: {instances: 8}
+    flavors: [{name: small, instance-type: t3.small}]
+- provider: {name: main, section: here, labels: [small]}
+";
+    let image = |id: &str| {
+        format!("- image: {{name: base, type: cloud, username: root, image-id: {id}}}\n")
+    };
+    let of = |image: &str| {
+        ["forge.test/org/pool/small".to_owned(), image.to_owned(), "t3.small".to_owned()]
+    };
+    assert_eq!(
+        machines_of_two_tenants(pool, &image("ami-1"), &image("ami-2")),
+        [of("ami-1"), of("ami-2")]
+    );
 }

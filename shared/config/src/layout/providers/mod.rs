@@ -9,6 +9,7 @@ pub(super) use image::is_built;
 pub use image::{ImageConfig, ImageNode};
 pub use label::{CloudSettings, Fleet, ImageFilter, LabelConfig};
 pub(super) use resolve::resolve;
+pub(super) use values::canonical;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value as Json};

@@ -28,7 +28,7 @@ const NOT_OF_LABELS: [&str; 17] = [
 ];
 
 /// Returns the name of an object across tenants: its project, a slash and its own name.
-pub(super) fn canonical(defined: Definition<'_, ProviderObject>, name: &str) -> String {
+pub(in crate::layout) fn canonical(defined: Definition<'_, ProviderObject>, name: &str) -> String {
     format!("{}/{name}", defined.source().project)
 }
 
