@@ -125,17 +125,19 @@ impl Launcher {
     /// the provider is halted, or is unused and in no layout. Safe to run twice: launches carry
     /// tokens, terminations are repeated.
     ///
-    /// The cell is read once; after a commit the run continues with what it wrote.
+    /// The cell is read once; after a commit the run continues with what it wrote. The layout of the
+    /// tenant `changed` is read again, whatever is cached.
     pub async fn drain(
         &self,
         name: &ProviderName,
+        changed: Option<&TenantName>,
         reception: Reception,
     ) -> Result<(), ReconcileError> {
         let (mut continued, mut facts) = (None, PoolFacts::default());
         for _ in 0..ROUNDS_MAX {
             let mut run = match continued.take() {
                 Some(run) => run,
-                None => match self.load(name, reception).await? {
+                None => match self.load(name, changed, reception).await? {
                     Some(run) => run,
                     None => return Ok(()),
                 },
@@ -163,10 +165,12 @@ impl Launcher {
     /// of waiting requests. If the plan needs no build and cached settings are less than a minute
     /// old, these are used, and queue positions are not read. `None` if the provider is halted, or
     /// unused and in no layout. A used provider in no layout gets limits by which it only releases
-    /// its nodes. For a redelivered message it sends the provider's outbox again.
+    /// its nodes. For a redelivered message it sends the provider's outbox again. If a tenant
+    /// `changed`, its layout is read in any case.
     async fn load(
         &self,
         name: &ProviderName,
+        changed: Option<&TenantName>,
         reception: Reception,
     ) -> Result<Option<ProviderRun>, ReconcileError> {
         let mut loaded = provider::load(&self.ports, name).await?;
@@ -187,12 +191,13 @@ impl Launcher {
         let (found, InitialReads { builds, places, .. }) = match self
             .configured
             .cached_if_fresh(name, now)
-            .filter(|_| build_ids.is_empty())
+            .filter(|_| build_ids.is_empty() && changed.is_none())
         {
             Some(found) => (found, InitialReads::default()),
             None => {
-                let requesters = requesters(loaded.requests.values().map(|(_, request)| request));
-                let tenants = self.configured.tenants_to_read(name, requesters);
+                let requests = loaded.requests.values().map(|(_, request)| request);
+                let concerned = requesters(requests).into_iter().chain(changed.cloned());
+                let tenants = self.configured.tenants_to_read(name, concerned.collect());
                 let mut seen = self.read_initial(tenants, &build_ids, &waiting).await?;
                 let heads = std::mem::take(&mut seen.tenants);
                 let found = match self.configured.find(&self.ports, name, heads, now).await? {
@@ -544,10 +549,13 @@ fn write(
 
 #[async_trait]
 impl Reconciler for Launcher {
-    /// Reconciles the provider of a `Pool` wakeup; any other wakeup is an error.
+    /// Reconciles the provider of a `Pool` or `ProviderChange` wakeup; any other wakeup is an error.
     async fn reconcile(&self, wakeup: &Wakeup, reception: Reception) -> Result<(), ReconcileError> {
         match wakeup {
-            Wakeup::Pool { provider } => self.drain(provider, reception).await,
+            Wakeup::Pool { provider } => self.drain(provider, None, reception).await,
+            Wakeup::ProviderChange { provider, tenant } => {
+                self.drain(provider, Some(tenant), reception).await
+            }
             other => Err(ReconcileError::Retry(format!(
                 "the launcher received an unsupported wakeup: {other:?}"
             ))),

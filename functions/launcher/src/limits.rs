@@ -74,15 +74,15 @@ struct Found {
 
 impl Configured {
     /// Returns the tenants whose heads a run should read together with other records: those that
-    /// had the provider at the last search, and `requesters`, the tenants of its waiting requests.
-    /// Empty if no search is cached.
+    /// had the provider at the last read, and those that are `concerned`, such as the tenants of its
+    /// waiting requests. Empty if no search is cached.
     pub(crate) fn tenants_to_read(
         &self,
         provider: &ProviderName,
-        requesters: BTreeSet<TenantName>,
+        concerned: BTreeSet<TenantName>,
     ) -> BTreeSet<TenantName> {
         match self.cached().get(provider) {
-            Some(cached) => cached.tenants.union(&requesters).cloned().collect(),
+            Some(cached) => cached.tenants.union(&concerned).cloned().collect(),
             None => BTreeSet::new(),
         }
     }
@@ -137,11 +137,6 @@ impl Configured {
                 Ok(None)
             }
         }
-    }
-
-    /// Forgets what is cached about a provider, so that the next run reads all tenants.
-    pub(crate) fn forget(&self, name: &ProviderName) {
-        self.cached().remove(name);
     }
 
     /// Returns which of the tenants have a provider in their live layout, with its settings. A

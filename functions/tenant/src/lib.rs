@@ -13,6 +13,7 @@ mod files;
 mod included;
 mod layout_fallback;
 mod pending_landings;
+mod provider_changes;
 mod read;
 mod reconfiguration_event;
 mod remove;
@@ -177,6 +178,7 @@ impl Tenants {
         let object = format!("layouts/{}", layout.id());
         let has_timers = has_timers(&layout);
         let status_triggers = status_triggers(&layout);
+        let mut wakeups = Vec::new();
         let is_new = head.layout_object.as_ref() != Some(&object)
             || head.layout.live < head.layout.wanted
             || head.layout.live == 0
@@ -236,6 +238,7 @@ impl Tenants {
                 (next.layout.live, next.live_since),
             );
             writes.extend(event.map(|event| system_event::put(name, &event)).transpose()?);
+            wakeups = provider_changes::wakeups(name, &layout, &before, head.is_reloading);
             self.layouts.remember(&object, Arc::new(layout));
             next.layout_object = Some(object);
             let projects = config.projects.iter().map(|project| project.name.clone()).collect();
@@ -246,8 +249,9 @@ impl Tenants {
         }
         let due = self.due(&next);
         let record = record_of(record, &next)?;
-        let schedule = Wakeup::Schedule { tenant: name.clone() };
-        let wakeups = if is_new && has_timers { vec![schedule] } else { Vec::new() };
+        if is_new && has_timers {
+            wakeups.push(Wakeup::Schedule { tenant: name.clone() });
+        }
         match cell::commit_and_deliver(
             &self.ports,
             CellCommit { head: record, others: writes, wakeups, due },

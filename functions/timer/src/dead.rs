@@ -80,7 +80,9 @@ fn head_of(wakeup: &Wakeup) -> Option<Key> {
         Wakeup::Queue { queue } | Wakeup::Answer { queue } => Some(queue::head_key(queue)),
         Wakeup::Tenant { tenant } => Some(tenant::key(tenant)),
         Wakeup::Schedule { tenant } => Some(schedule::key(tenant)),
-        Wakeup::Pool { provider } => Some(provider::head_key(provider)),
+        Wakeup::Pool { provider } | Wakeup::ProviderChange { provider, .. } => {
+            Some(provider::head_key(provider))
+        }
         Wakeup::Report { report, .. } => Some(match landing::parse(report) {
             Some((item, generation)) => landing::key(&item, generation),
             None => report::key(&report::parse(report).0),

@@ -152,6 +152,14 @@ pub enum Wakeup {
         /// The provider.
         provider: ProviderName,
     },
+    /// A provider in the layout of a tenant whose configuration of it changed. Unlike
+    /// [`Self::Pool`], it has the tenant's layout read again.
+    ProviderChange {
+        /// The provider.
+        provider: ProviderName,
+        /// The tenant.
+        tenant: TenantName,
+    },
     /// A report or landing to carry out.
     Report {
         /// The queue to wake up afterwards.
@@ -210,7 +218,7 @@ impl Wakeup {
             Self::Queue { .. } | Self::Answer { .. } => MessageQueue::Gate,
             Self::Tenant { .. } => MessageQueue::Tenants,
             Self::Merge { .. } => MessageQueue::Merges,
-            Self::Pool { .. } => MessageQueue::Pool,
+            Self::Pool { .. } | Self::ProviderChange { .. } => MessageQueue::Pool,
             Self::Report { .. } => MessageQueue::Reports,
             Self::Build { precedence, .. } => precedence.queue(),
             Self::Image { .. } => MessageQueue::Images,
@@ -239,7 +247,9 @@ impl Wakeup {
             Self::Tenant { tenant } => Some(tenant.to_string()),
             // Not the name of a project: those have a host.
             Self::Schedule { tenant } => Some(format!("schedule {tenant}")),
-            Self::Pool { provider } => Some(provider.to_string()),
+            Self::Pool { provider } | Self::ProviderChange { provider, .. } => {
+                Some(provider.to_string())
+            }
             Self::Report { group, .. } => Some(group.clone()),
             Self::Build { tenant, .. } => Some(tenant.to_string()),
             Self::Image { tenant, image } => Some(format!("{tenant}/{image}")),
@@ -248,12 +258,16 @@ impl Wakeup {
     }
 
     /// Returns whether reconciling `self` makes a wakeup for `other` redundant: `other` is equal,
-    /// or is an answer for the same change queue. A delivery covers none, not even an equal one,
+    /// or is an answer for the same change queue, or is for the same provider while `self` is about
+    /// its configuration. A delivery covers none, not even an equal one,
     /// since it may have waited for another one that has ended meanwhile.
     pub fn covers(&self, other: &Self) -> bool {
         match (self, other) {
             (Self::Delivery { .. }, _) => false,
             (Self::Queue { queue }, Self::Answer { queue: same }) => queue == same,
+            (Self::ProviderChange { provider, .. }, Self::Pool { provider: same }) => {
+                provider == same
+            }
             _ => self == other,
         }
     }
@@ -306,6 +320,11 @@ mod tests {
         assert!(wakeup("one").covers(&answer("one")) && wakeup("one").covers(&wakeup("one")));
         assert!(!wakeup("one").covers(&answer("two")) && !wakeup("one").covers(&wakeup("two")));
         assert!(!answer("one").covers(&wakeup("one")));
+        let change =
+            |tenant: &str| Wakeup::ProviderChange { provider: "p".into(), tenant: tenant.into() };
+        let pool = Wakeup::Pool { provider: "p".into() };
+        assert!(change("t").covers(&pool) && !pool.covers(&change("t")));
+        assert!(!change("t").covers(&change("u")), "each tenant's layout is read");
         let delivery =
             Wakeup::Delivery { delivery: "1".into(), project: ProjectName("org/one".to_owned()) };
         assert!(!delivery.covers(&delivery));

@@ -210,3 +210,32 @@ fn a_shared_label_gets_the_image_of_each_tenant() {
         [of("ami-1"), of("ami-2")]
     );
 }
+
+/// Z1.11: a layout that goes live has its providers launch the nodes that their labels keep ready,
+/// without any request. A later layout does so too, soon after the provider was planned for.
+#[test]
+fn a_live_layout_launches_the_nodes_that_its_labels_keep_ready() {
+    let config = |min_ready: u32| {
+        let label = "label: {name: small, image: debian, flavor: small";
+        let kept = cloud(8).replace(label, &format!("{label}, min-ready: {min_ready}"));
+        format!("{CONFIG}{}{kept}", COMMON.replace("- queue: {name: integrated}\n", ""))
+    };
+    let (two, three, none) = (config(2), config(3), config(0));
+    let repositories: &[(&str, &[(&str, &str)])] =
+        &[("org/config", &[("zuul.yaml", &two)]), ("org/one", &[("shared", "0")])];
+    let mut site = Site::new(7, MAIN, repositories, judge);
+    let are_ready = |site: &Site, count: usize| {
+        let nodes = nodes(site);
+        nodes.len() == count && nodes.iter().all(|node| node.state.as_str() == "ready")
+    };
+    site.run_until(|site| are_ready(site, 2));
+    let main =
+        BranchKey { project: ProjectName::new("forge.test", "org/config"), branch: "main".into() };
+    let begun = site.world.now();
+    site.forge.push(&main, &[("zuul.yaml", &three)]);
+    site.run_until(|site| are_ready(site, 3));
+    assert!(site.world.now().since(begun) < 30_000, "it does not wait for the next look");
+    site.forge.push(&main, &[("zuul.yaml", &none)]);
+    site.run();
+    assert_eq!(site.cloud.running(), 0, "idle nodes that no label keeps are deleted");
+}

@@ -404,7 +404,9 @@ fn cell_of(body: &str) -> Option<sluice_runtime::Key> {
         Wakeup::Queue { queue } | Wakeup::Answer { queue } => {
             Some(sluice_records::queue::head_key(&queue))
         }
-        Wakeup::Pool { provider } => Some(sluice_records::provider::head_key(&provider)),
+        Wakeup::Pool { provider } | Wakeup::ProviderChange { provider, .. } => {
+            Some(sluice_records::provider::head_key(&provider))
+        }
         Wakeup::Delivery { delivery, .. } => Some(sluice_records::delivery::key(&delivery)),
         _ => None,
     }
