@@ -18,7 +18,7 @@ mod unreadable_records;
 use crate::load::Reader;
 use crate::queue_context::{CachedCell, QueueContext};
 use async_trait::async_trait;
-use sluice_config::layout::{Layout, ProviderConfig};
+use sluice_config::layout::{LabelOffer, LabelOffers, Layout};
 use sluice_config::pipeline::Manager;
 use sluice_gate::plan::{QueueAction, QueuePlan, QueueSnapshot, TenantHold, plan};
 use sluice_gate::{ChangesLimit, Head, Health, InboxMessage, InboxMessageKind, Item, filter};
@@ -34,6 +34,7 @@ use sluice_records::{pipeline_health, queue, tenant};
 use sluice_runtime::batch::{Reception, ReconcileError, Reconciler};
 use sluice_runtime::record::Record;
 use sluice_runtime::{CellCommit, CommitOutcome, Ports, cell};
+use std::cell::OnceCell;
 use std::collections::VecDeque;
 use std::sync::{Mutex, PoisonError};
 
@@ -236,7 +237,10 @@ impl Gate {
     ) -> Option<QueuePlan> {
         let live = &loaded.live;
         let merge_mode = |branch: &BranchKey| live.layout.merge_mode(&branch.project);
-        let provider = |labels: &[LabelName]| provider_for(&live.layout, labels);
+        let offers = OnceCell::new();
+        let provider = |labels: &[LabelName]| {
+            provider_for(offers.get_or_init(|| live.layout.label_offers()), labels)
+        };
         let semaphore = |name: &str| semaphores::named(&live.layout, &queue.tenant, name);
         let queue_of = |name: &PipelineName, change: &ChangeRef| {
             let pipeline = live.layout.pipeline(name.as_str())?;
@@ -467,23 +471,13 @@ fn head(queue: &QueueKey, live: &LiveLayout, loaded: &queue::LoadedQueue) -> Opt
     Some(Head::new(queue.clone(), manager, window, live.number()))
 }
 
-/// Returns the canonical name of the first provider in the layout's order that offers all labels
-/// (L2.2, L3.4); `None` without one. The name identifies its cell.
-fn provider_for(layout: &Layout, labels: &[LabelName]) -> Option<ProviderName> {
-    let offers = |provider: &&ProviderConfig| {
-        labels.iter().all(|label| {
-            provider.labels.iter().any(|offered| offered.name == *label)
-                || provider
-                    .nodes
-                    .iter()
-                    .any(|node| node.labels.iter().any(|offered| offered == label.as_str()))
-        })
-    };
-    layout
-        .providers()
-        .iter()
-        .find(offers)
-        .map(|provider| ProviderName(provider.canonical_name.clone()))
+/// Returns the canonical name of the provider that serves all labels, which identifies its cell
+/// (L2.2, L3.4). The error says why no provider does.
+fn provider_for(offers: &LabelOffers<'_>, labels: &[LabelName]) -> Result<ProviderName, String> {
+    match offers.offer(labels.iter().map(LabelName::as_str)) {
+        LabelOffer::Provider(provider) => Ok(ProviderName(provider.canonical_name.clone())),
+        other => Err(other.refusal().unwrap_or_default()),
+    }
 }
 
 #[async_trait]

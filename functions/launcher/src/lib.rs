@@ -125,8 +125,8 @@ impl Launcher {
     /// the provider is halted, or is unused and in no layout. Safe to run twice: launches carry
     /// tokens, terminations are repeated.
     ///
-    /// The cell is read once; after a commit the run continues with what it wrote. The layout of the
-    /// tenant `changed` is read again, whatever is cached.
+    /// The cell is read once; after a commit the run continues with what it wrote. The layout of
+    /// the tenant `changed` is read again, whatever is cached.
     pub async fn drain(
         &self,
         name: &ProviderName,
@@ -549,7 +549,8 @@ fn write(
 
 #[async_trait]
 impl Reconciler for Launcher {
-    /// Reconciles the provider of a `Pool` or `ProviderChange` wakeup; any other wakeup is an error.
+    /// Reconciles the provider of a `Pool` or `ProviderChange` wakeup; any other wakeup is an
+    /// error.
     async fn reconcile(&self, wakeup: &Wakeup, reception: Reception) -> Result<(), ReconcileError> {
         match wakeup {
             Wakeup::Pool { provider } => self.drain(provider, None, reception).await,

@@ -74,8 +74,8 @@ struct Found {
 
 impl Configured {
     /// Returns the tenants whose heads a run should read together with other records: those that
-    /// had the provider at the last read, and those that are `concerned`, such as the tenants of its
-    /// waiting requests. Empty if no search is cached.
+    /// had the provider at the last read, and those that are `concerned`, such as the tenants of
+    /// its waiting requests. Empty if no search is cached.
     pub(crate) fn tenants_to_read(
         &self,
         provider: &ProviderName,
@@ -322,17 +322,14 @@ fn limits(layout: &Layout, provider: &ProviderConfig) -> ProviderLimits {
 /// no error: it gets a missing image with the reason. Each machine counts as one instance, without
 /// cores and memory.
 fn limits_of(label: &LabelConfig) -> LabelSpec {
-    let image = match &label.image_id {
-        Some(id) => LabelImage::Available { id: id.clone() },
-        None if label.image_is_built => {
-            LabelImage::Missing { why: "no upload of its image is validated yet".to_owned() }
-        }
-        None => LabelImage::Missing { why: "its image names no image-id".to_owned() },
+    let image = match (&label.image_id, label.image_obstacle()) {
+        (Some(id), None) => LabelImage::Available { id: id.clone() },
+        (_, why) => LabelImage::Missing { why: why.unwrap_or_default() },
     };
     let ready_age = (label.max_ready_age_seconds > 0).then_some(label.max_ready_age_seconds);
     LabelSpec {
         image,
-        flavor: label.instance_type.clone().or_else(|| label.flavor.clone()).unwrap_or_default(),
+        flavor: label.machine_type().map(str::to_owned),
         zone: label.zone.clone(),
         resources: Resources::instances(1),
         username: label.username.clone(),

@@ -116,8 +116,8 @@ pub struct QueueSnapshot<'a> {
     pub has_project: &'a dyn Fn(&ChangeKey) -> bool,
     /// Returns how changes of a branch are merged.
     pub merge_mode: &'a dyn Fn(&BranchKey) -> MergeMode,
-    /// Returns the provider that serves a set of labels; `None` if no provider does.
-    pub provider_for: &'a dyn Fn(&[LabelName]) -> Option<ProviderName>,
+    /// Returns the provider that serves a set of labels. The error says why no provider does.
+    pub provider_for: &'a dyn Fn(&[LabelName]) -> Result<ProviderName, String>,
     /// The limit on changes in the pipeline; `None` for no limit.
     pub changes_limit: Option<ChangesLimit>,
     /// The pipeline's count of consecutive failures, if it is disabled after too many.

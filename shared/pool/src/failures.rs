@@ -88,7 +88,9 @@ fn replace_node(
         (&mut origin, ledger.limits.label(tenant, &failed.label))
     {
         *client_token = id.0.clone();
-        flavor.clone_from(&label.flavor);
+        if let Some(machine_type) = &label.flavor {
+            flavor.clone_from(machine_type);
+        }
         if let crate::limits::LabelImage::Available { id } = &label.image {
             image_id.clone_from(id);
         }

@@ -122,8 +122,8 @@ impl Resources {
 pub struct LabelSpec {
     /// The image that they boot.
     pub image: LabelImage,
-    /// The provider's machine type, such as `t3.medium`.
-    pub flavor: String,
+    /// The provider's machine type, such as `t3.medium`; requests for a label without one fail.
+    pub flavor: Option<String>,
     /// The zone that they are restricted to; `None` for any zone of the provider.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,

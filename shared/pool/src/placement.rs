@@ -113,6 +113,11 @@ fn choose_nodes<'l>(ledger: &mut Ledger<'l>, request: &NodeRequest) -> Placement
             Some(LabelSpec { image: LabelImage::Missing { why }, .. }) => {
                 return PlacementChoice::Never(format!("label {name} has no image: {why}"));
             }
+            Some(LabelSpec { flavor: None, .. }) => {
+                return PlacementChoice::Never(format!(
+                    "label {name} has no flavor: add `flavor` to the label"
+                ));
+            }
             Some(spec) => need = need.plus(spec.resources),
             None if limits.static_hosts.iter().any(|host| host.labels.contains(label)) => {
                 lent.push(label)
@@ -170,7 +175,7 @@ fn choose_nodes<'l>(ledger: &mut Ledger<'l>, request: &NodeRequest) -> Placement
         let new = || limits.label(tenant, label).map(NodeSource::New);
         pooled.or_else(new).or_else(|| hosts.next().map(NodeSource::Static))
     });
-    match sources.collect() {
+    match sources.collect::<Option<Vec<_>>>() {
         Some(sources) => PlacementChoice::Now(ChosenNodes { zone, sources }),
         None => PlacementChoice::Later("its static hosts are in use".to_owned()),
     }
@@ -217,8 +222,9 @@ fn pick_zone(
 }
 
 /// Returns for each label of a request a free node of the zone that is as the label would launch it
-/// for the request's tenant now, or `None` if there is none left. Prefers the nodes that are ready soonest, then older ones. No node is
-/// returned twice. With `zone` `None`, only nodes without a zone count.
+/// for the request's tenant now, or `None` if there is none left. Prefers the nodes that are ready
+/// soonest, then older ones. No node is returned twice. With `zone` `None`, only nodes without a
+/// zone count.
 fn match_pool_nodes(
     ledger: &Ledger<'_>,
     request: &NodeRequest,
@@ -228,8 +234,9 @@ fn match_pool_nodes(
         ledger.nodes.values().filter(|node| node.is_free() && node.az.as_deref() == zone).collect();
     free.sort_by_key(|node| (readiness_rank(node), node.created_at, node.id.clone()));
     let mut taken = BTreeSet::new();
-    let labels = request.labels.iter();
-    labels
+    request
+        .labels
+        .iter()
         .map(|label| {
             let current = ledger.limits.label(&request.queue.tenant, label)?;
             let node = free.iter().find(|node| {
@@ -254,7 +261,7 @@ fn readiness_rank(node: &PoolNode) -> u8 {
 
 /// Returns whether a node is as a label would launch it now: with this image, flavor, login and
 /// Python, and, if the label is restricted to a zone, in this zone (N4). The name of the label is
-/// not compared. False for a static host, and if the label has no image.
+/// not compared. False for a static host, and if the label has no image or no flavor.
 pub(crate) fn suits(label: &LabelSpec, node: &PoolNode) -> bool {
     let NodeOrigin::Cloud { image_id, flavor, .. } = &node.origin else { return false };
     let has_image = matches!(&label.image, LabelImage::Available { id } if id == image_id);
@@ -262,7 +269,7 @@ pub(crate) fn suits(label: &LabelSpec, node: &PoolNode) -> bool {
     let access = (&node.username, node.ssh_port, &node.python_path, node.interface);
     has_image
         && is_in_zone
-        && *flavor == label.flavor
+        && label.flavor.as_ref() == Some(flavor)
         && access == (&label.username, label.ssh_port, &label.python_path, label.interface)
 }
 
@@ -437,9 +444,9 @@ fn reserve(ledger: &mut Ledger<'_>, request: &NodeRequest, chosen: ChosenNodes<'
 }
 
 /// Adds a node of a label with reserved quota, which is not launched yet, and returns its id. The
-/// caller has checked quota, room and that the label has an image, and has incremented the head's
-/// generation; `part` distinguishes nodes of the same generation. `allocated_to` is `None` for a
-/// node of the pool.
+/// caller has checked quota, room and that the label has image and flavor, and has incremented the
+/// head's generation; `part` distinguishes nodes of the same generation. `allocated_to` is `None`
+/// for a node of the pool.
 pub(crate) fn add_reserved_node(
     ledger: &mut Ledger<'_>,
     (name, label): (&LabelName, &LabelSpec),
@@ -466,7 +473,7 @@ pub(crate) fn add_reserved_node(
         origin: NodeOrigin::Cloud {
             client_token: id.0.clone(),
             image_id,
-            flavor: label.flavor.clone(),
+            flavor: label.flavor.clone().unwrap_or_default(),
             resources: label.resources,
         },
         allocated_to,

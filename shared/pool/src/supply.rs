@@ -82,10 +82,11 @@ fn intend_launch(ledger: &mut Ledger<'_>, node: &PoolNode) {
 }
 
 /// Adds nodes with launch actions until each label has `min-ready` free nodes as it would launch
-/// them now, in each form in which a tenant has the label (Z1.11). Stops when the quota or the commit is full. A new node gets the label's
-/// zone, or else the provider's zones in turn. Labels without an image are left out. Does nothing
-/// if `backlog`, the result of `place_requests`, is `Blocked`, while launches are paused, and
-/// before the head's `min_ready_not_before`.
+/// them now, in each form in which a tenant has the label (Z1.11). Stops when the quota or the
+/// commit is full. A new node gets the label's zone, or else the provider's zones in turn. Labels
+/// without an image or a flavor are left out. Does nothing if `backlog`, the result of
+/// `place_requests`, is `Blocked`, while launches are paused, and before the head's
+/// `min_ready_not_before`.
 pub(crate) fn launch_min_ready(ledger: &mut Ledger<'_>, backlog: Backlog) {
     if backlog == Backlog::Blocked
         || ledger.head.paused != Paused::No
@@ -95,7 +96,7 @@ pub(crate) fn launch_min_ready(ledger: &mut Ledger<'_>, backlog: Backlog) {
     }
     let limits = ledger.limits;
     for (name, label) in limits.all_labels() {
-        if matches!(label.image, LabelImage::Missing { .. }) {
+        if matches!(label.image, LabelImage::Missing { .. }) || label.flavor.is_none() {
             continue;
         }
         let have = free_count(ledger, name, label);

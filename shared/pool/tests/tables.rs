@@ -59,15 +59,17 @@ fn a_request_that_can_never_be_satisfied_fails_and_wakes_up_its_queue() {
         "imageless".into(),
         LabelSpec { image: LabelImage::Missing { why: "never uploaded".into() }, ..label(0) },
     );
+    limits.labels.insert("shapeless".into(), LabelSpec { flavor: None, ..label(3) });
     let mut world = World::new(limits);
     world.cell.requests = vec![
         request(1, &["small", "unknown"]),
         request(2, &["imageless"]),
         request(3, &["small"; 9]),
         request(4, &["small"; 8]),
+        request(5, &["shapeless"]),
     ];
     world.step();
-    let states: Vec<_> = (1..=4).map(|sequence| world.state(sequence)).collect();
+    let states: Vec<_> = (1..=5).map(|sequence| world.state(sequence)).collect();
     assert_eq!(
         states,
         [
@@ -75,16 +77,17 @@ fn a_request_that_can_never_be_satisfied_fails_and_wakes_up_its_queue() {
             "failed: label imageless has no image: never uploaded",
             "failed: 9 machines exceed the quota of 8",
             "placed 8",
+            "failed: label shapeless has no flavor: add `flavor` to the label",
         ]
     );
     assert_eq!(
         world.wakeups.iter().filter(|wakeup| matches!(wakeup, Wakeup::Queue { .. })).count(),
-        3
+        4
     );
 }
 
-/// L3.2, L3.8, Z1.3: the other nodes of a request are launched in the same zone. A request for labels
-/// of two zones fails.
+/// L3.2, L3.8, Z1.3: the other nodes of a request are launched in the same zone. A request for
+/// labels of two zones fails.
 #[test]
 fn machines_of_a_label_with_a_zone_are_launched_in_that_zone() {
     let mut limits = limits(8);
@@ -744,8 +747,8 @@ fn a_failure_names_the_label_as_the_job_does() {
     assert_eq!(world.state(1), "failed: label tiny is unknown at cloud");
 }
 
-/// L3.4, Z7: requests of a tenant whose configuration cannot be read wait, others do not wait behind
-/// them, and ready machines of labels that only that tenant may have stay.
+/// L3.4, Z7: requests of a tenant whose configuration cannot be read wait, others do not wait
+/// behind them, and ready machines of labels that only that tenant may have stay.
 #[test]
 fn requests_of_an_unreadable_tenant_wait_and_hinder_no_others() {
     let mut limits = limits(8);

@@ -14,23 +14,23 @@ use super::flatten_nodesets::flatten;
 use super::providers::is_built;
 use crate::error::{ConfigError, Diagnostic, DiagnosticKind};
 use crate::fragment::Source;
-use crate::layout::ProviderConfig;
+use crate::layout::{LabelOffer, LabelOffers, ProviderConfig};
 use crate::objects::{JobStanza, NodesetBody, NodesetRef, ProviderObject, Span, Stanza};
 use crate::pipeline::{Pipeline, ReporterKind, SUPERSEDES_MAX, TriggerKind};
 use crate::tenant::{Access, MainConfig, TenantConfig};
 use crate::yaml::Mark;
-use sluice_model::job::NodeSet;
 use std::collections::BTreeSet;
 
 impl Layout {
     /// Returns a warning for each attribute of the tenant and of its files that Sluice does not
     /// support yet, sorted by file and stanza, without duplicates. Also warns of labels in nodesets
-    /// that no provider offers. Stanzas with errors, and kinds that the tenant excludes for a
-    /// project, are left out, and so are attributes outside of tenants
-    /// ([`MainConfig::ignored_attributes`]). The tenant's own attributes are shown in a file
+    /// that no provider offers, or that no provider offers together. Stanzas with errors, and kinds
+    /// that the tenant excludes for a project, are left out, and so are attributes outside of
+    /// tenants ([`MainConfig::ignored_attributes`]). The tenant's own attributes are shown in a file
     /// `main.yaml`, whatever the main configuration is called.
     pub fn ignored_attributes(&self) -> Vec<ConfigError> {
-        let mut found = Warnings { layout: self, labels: self.labels(), warnings: Vec::new() };
+        let mut found =
+            Warnings { layout: self, offers: self.label_offers(), warnings: Vec::new() };
         found.warnings.extend(self.tenant().ignored_attributes("main.yaml"));
         for fragment in self.fragments() {
             let project =
@@ -47,24 +47,11 @@ impl Layout {
         found.warnings.dedup();
         found.warnings
     }
-
-    /// Returns the name of every label that a provider offers, including labels of static nodes.
-    fn labels(&self) -> BTreeSet<&str> {
-        let providers = self.providers().iter();
-        providers
-            .flat_map(|provider| {
-                let name = provider.labels.iter().map(|label| label.name.as_str());
-                name.chain(
-                    provider.nodes.iter().flat_map(|node| node.labels.iter().map(String::as_str)),
-                )
-            })
-            .collect()
-    }
 }
 
 struct Warnings<'l> {
     layout: &'l Layout,
-    labels: BTreeSet<&'l str>,
+    offers: LabelOffers<'l>,
     warnings: Vec<ConfigError>,
 }
 
@@ -275,28 +262,33 @@ impl<'l> Warnings<'l> {
         }
     }
 
-    /// Adds a warning for each label of a nodeset that no provider offers. Adds none if all labels
-    /// of one alternative are offered, or if the nodeset is too large to flatten, which is an error
+    /// Adds a warning for each label of a nodeset that no provider offers, and for the labels of
+    /// each alternative that are only at several providers. Adds none if one provider offers all
+    /// labels of one alternative, or if the nodeset is too large to flatten, which is an error
     /// elsewhere. `stanza` is the keyword and name of the stanza that has the nodeset.
     fn nodeset(&mut self, body: &'l NodesetBody, stanza: &str, source: &Source, span: Span) {
         let mut find = |name: &str| self.layout.nodeset(name).map(|found| &found.object.body);
         // A nodeset that is too large is reported as an error elsewhere.
         let Ok(found) = flatten(None, body, &mut find) else { return };
-        let missing_of = |set: &NodeSet| -> BTreeSet<String> {
-            let labels = set.nodes.iter().map(|node| node.label.as_str());
-            labels.filter(|label| !self.labels.contains(*label)).map(str::to_owned).collect()
-        };
-        let missing: Vec<BTreeSet<String>> = found.sets.iter().map(|set| missing_of(set)).collect();
-        // One available alternative is enough.
-        if missing.iter().any(BTreeSet::is_empty) {
-            return;
+        let (mut missing, mut split) = (BTreeSet::new(), BTreeSet::new());
+        for set in &found.sets {
+            let offer = self.offers.offer(set.nodes.iter().map(|node| node.label.as_str()));
+            match &offer {
+                // One available alternative is enough.
+                _ if set.nodes.is_empty() => return,
+                LabelOffer::Provider(_) => return,
+                LabelOffer::Missing(labels) => missing.extend(labels.iter().cloned()),
+                LabelOffer::Split(_) => split.extend(offer.refusal()),
+            }
         }
-        let missing: BTreeSet<String> = missing.into_iter().flatten().collect();
-        for label in missing {
-            let message = format!(
-                "no provider of the tenant offers label {label}: jobs that need it end with \
-                 NODE_FAILURE"
-            );
+        let missing = missing.iter().map(|label| {
+            let what = format!("no provider of the tenant offers label {label}");
+            format!("{what}: jobs that need it end with NODE_FAILURE")
+        });
+        let split = split
+            .iter()
+            .map(|refusal| format!("{refusal}; jobs with these nodes end with NODE_FAILURE"));
+        for message in missing.chain(split) {
             self.push(stanza, "nodes.label", source, span, message);
         }
     }

@@ -14,6 +14,7 @@ pub(crate) mod flatten_nodesets;
 mod ignored_attributes;
 mod inheritance_rules;
 mod inputs;
+mod label_offers;
 mod missing_definitions;
 mod overlay;
 mod placeholders;
@@ -27,6 +28,7 @@ mod symbol_table;
 pub use changes::LayoutChanges;
 pub(crate) use check::{NOOP, foreign_image_error, semaphore_used_twice};
 pub use ignored_attributes::{IGNORED_ATTRIBUTES, IGNORED_DRIVER_OBJECTS, IgnoredAttribute};
+pub use label_offers::{LabelOffer, LabelOffers};
 pub use providers::{
     ImageConfig, ImageNode, LabelConfig, ProviderConfig, SectionQuota, StaticNode,
 };

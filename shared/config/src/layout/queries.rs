@@ -300,8 +300,8 @@ impl Layout {
         overlay.map_or(&self.base.providers, |(providers, _)| providers)
     }
 
-    /// Returns the name of a label across tenants: the project that defines it, a slash and its name
-    /// (L3.4). The name itself if the tenant does not define the label.
+    /// Returns the name of a label across tenants: the project that defines it, a slash and its
+    /// name (L3.4). The name itself if the tenant does not define the label.
     pub fn canonical_label(&self, name: &str) -> LabelName {
         let defined = self.one::<ProviderObject>(ObjectKind::Label, name);
         LabelName(defined.map_or_else(|| name.to_owned(), |found| canonical(found, name)))

@@ -355,8 +355,7 @@ fn each_example_of_the_second_document_loads() {
     let both = layout_with(&[small, &examples[2], &examples[3]]);
     let diagnostics: Vec<(Severity, String)> =
         both.errors().iter().map(|error| (error.diagnostic.severity, error.short_text())).collect();
-    let warning =
-        "The label \"devstack\" has no flavor here, so this provider declines requests for it";
+    let warning = "The label \"devstack\" has no flavor here, so this provider declines requests for it: add \"flavor\" to the label";
     assert_eq!(diagnostics, [(Severity::Warning, warning.to_owned())]);
     let statics = layout_with(&[&examples[4]]);
     assert!(statics.errors().is_empty(), "{:#?}", messages(&statics));

@@ -593,7 +593,7 @@ fn an_invalid_image_yields_no_further_diagnostic_for_its_label() {
         warnings.map(|error| error.short_text()).collect()
     };
     let diagnostics =
-        ["The label \"other\" has no image here, so this provider declines requests for it"
+        ["The label \"other\" has no image here, so this provider declines requests for it: add \"image\" to the label"
             .to_owned()];
     assert_eq!(warnings("zuul", "name: other"), diagnostics);
     assert_eq!(warnings("zuul", "name: other, image: gone"), [""; 0]);

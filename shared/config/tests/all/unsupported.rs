@@ -82,6 +82,36 @@ fn a_label_that_no_provider_offers_is_reported() {
     );
 }
 
+/// L2.4: labels that only several providers offer together are reported, unless an alternative is
+/// at one provider.
+#[test]
+fn labels_at_several_providers_are_reported() {
+    let text = "
+- label: {name: big}
+- label: {name: odd}
+- label: {name: small}
+- section: {name: one, connection: null, nodes: [{name: a.example.com, labels: [big, small]}]}
+- section: {name: two, connection: null, nodes: [{name: b.example.com, labels: [small, odd]}]}
+- provider: {name: first, section: one}
+- provider: {name: second, section: two}
+- nodeset: {name: split, nodes: [{name: a, label: odd}, {name: b, label: big}, {name: c, label: small}]}
+- nodeset: {name: either, alternatives: [split, {nodes: [{name: n, label: small}]}]}
+- nodeset: {name: none, alternatives: [split, {nodes: [{name: n, label: focal}]}]}
+- nodeset: {name: together, nodes: [{name: a, label: small}, {name: b, label: big}]}
+- job: {name: unit, run: r, nodeset: {nodes: [{name: a, label: odd}, {name: b, label: big}]}}
+";
+    let split = "no provider of the tenant offers all of big, odd, small (big at first, odd at second, small at first and second), and all nodes of a job come from one provider: add the labels to one provider; jobs with these nodes end with NODE_FAILURE";
+    assert_eq!(
+        warnings(text),
+        [
+            "job unit: no provider of the tenant offers all of big, odd (big at first, odd at second), and all nodes of a job come from one provider: add the labels to one provider; jobs with these nodes end with NODE_FAILURE".to_owned(),
+            "nodeset none: no provider of the tenant offers label focal: jobs that need it end with NODE_FAILURE".to_owned(),
+            format!("nodeset none: {split}"),
+            format!("nodeset split: {split}"),
+        ]
+    );
+}
+
 /// N14: one available alternative is enough; if none is available, all missing labels are reported.
 #[test]
 fn alternatives_are_reported_only_if_none_is_available() {

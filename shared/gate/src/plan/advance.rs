@@ -342,16 +342,17 @@ impl Planner<'_> {
             }
         };
         let build = build_id(item, &summary.name, &summary.hash, attempt);
-        let Some(Nodes { alternative, labels, provider }) = self.nodes_for(&item.jobs[at]) else {
-            let why =
-                format!("no provider of the tenant offers {}", remaining_labels(&item.jobs[at]));
-            item.add_reason(self.now, format!("{}: NODE_FAILURE: {why}", summary.name));
-            item.jobs[at].attempt = attempt;
-            item.jobs[at].waits_for = None;
-            item.jobs[at].build = Some(build.clone());
-            item.builds.push(build);
-            item.jobs[at].status = ended(BuildResult::NodeFailure, Some(why), self.now);
-            return true;
+        let Nodes { alternative, labels, provider } = match self.nodes_for(&item.jobs[at]) {
+            Ok(nodes) => nodes,
+            Err(why) => {
+                item.add_reason(self.now, format!("{}: NODE_FAILURE: {why}", summary.name));
+                item.jobs[at].attempt = attempt;
+                item.jobs[at].waits_for = None;
+                item.jobs[at].build = Some(build.clone());
+                item.builds.push(build);
+                item.jobs[at].status = ended(BuildResult::NodeFailure, Some(why), self.now);
+                return true;
+            }
         };
         item.jobs[at].alternative = alternative;
         let nodes_first = item.jobs[at].takes_nodes_first();
@@ -507,23 +508,29 @@ struct Nodes {
 
 impl Planner<'_> {
     /// Returns the first nodeset all labels of which one provider offers, from the job's current
-    /// one on; `None` if no provider offers any (N14). A job without nodesets, or with an empty
-    /// one, needs no provider.
-    fn nodes_for(&self, job: &Job) -> Option<Nodes> {
+    /// one on (N14). A job without nodesets, or with an empty one, needs no provider. The error
+    /// says for each of the nodesets why no provider serves it.
+    fn nodes_for(&self, job: &Job) -> Result<Nodes, String> {
         let sets = &job.summary.labels;
         if sets.is_empty() {
-            return Some(Nodes { alternative: 0, labels: Vec::new(), provider: None });
+            return Ok(Nodes { alternative: 0, labels: Vec::new(), provider: None });
         }
-        (job.alternative..).zip(sets.iter().skip(job.alternative as usize)).find_map(
-            |(alternative, labels)| {
-                let provider = if labels.is_empty() {
-                    None
-                } else {
-                    Some((self.snapshot.provider_for)(labels)?)
-                };
-                Some(Nodes { alternative, labels: labels.clone(), provider })
-            },
-        )
+        let mut refusals = Vec::new();
+        for (alternative, labels) in
+            (job.alternative..).zip(sets.iter().skip(job.alternative as usize))
+        {
+            let provider = match labels.is_empty() {
+                true => Ok(None),
+                false => (self.snapshot.provider_for)(labels).map(Some),
+            };
+            match provider {
+                Ok(provider) => {
+                    return Ok(Nodes { alternative, labels: labels.clone(), provider });
+                }
+                Err(why) => refusals.push(why),
+            }
+        }
+        Err(refusals.join("; "))
     }
 
     /// Returns the items of the entries ahead whose changes are part of an item's tested state, the
@@ -542,15 +549,6 @@ impl Planner<'_> {
         // All members of a bundle are part of the state.
         ahead.flat_map(|entry| entry.members.iter().rev())
     }
-}
-
-/// Formats the labels of a job's nodesets for a user, from its current one on.
-fn remaining_labels(job: &Job) -> String {
-    let names = |labels: &Vec<LabelName>| {
-        labels.iter().map(LabelName::as_str).collect::<Vec<_>>().join(", ")
-    };
-    let sets = job.summary.labels.iter().skip(job.alternative as usize);
-    sets.map(names).collect::<Vec<_>>().join(", nor ")
 }
 
 /// Records in a job what it waits for. Returns whether that is another obstacle than before.

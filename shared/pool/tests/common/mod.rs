@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 pub fn label(min_ready: u32) -> LabelSpec {
     LabelSpec {
         image: LabelImage::Available { id: "image-1".into() },
-        flavor: "small".into(),
+        flavor: Some("small".into()),
         zone: None,
         resources: Resources::instances(1),
         username: "zuul".into(),

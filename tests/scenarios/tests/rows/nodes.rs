@@ -239,3 +239,63 @@ fn a_live_layout_launches_the_nodes_that_its_labels_keep_ready() {
     site.run();
     assert_eq!(site.cloud.running(), 0, "idle nodes that no label keeps are deleted");
 }
+
+/// Returns a site whose job `unit` has these nodes, with these objects in the config project.
+fn site_with_nodes(nodes: &str, objects: &str) -> Site {
+    let job =
+        format!("- job: {{name: unit, run: playbooks/unit.yaml, nodeset: {{nodes: {nodes}}}}}");
+    let jobs = CONFIG.replace("- job: {name: unit, run: playbooks/unit.yaml}", &job);
+    let config = format!("{jobs}{objects}");
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", &config)]),
+        ("org/one", &[(".zuul.yaml", PROJECT), ("shared", "0")]),
+    ];
+    Site::new(7, MAIN, repositories, judge)
+}
+
+/// L3.7, Z1.6: a cloud declines a label without a flavor, and the report says what to add. Another
+/// provider that has the label with a flavor serves it.
+#[test]
+fn a_label_without_a_flavor_launches_nothing() {
+    let objects = "
+- image: {name: debian, type: cloud, username: root}
+- flavor: {name: small}
+- label: {name: small, image: debian}
+- section: {name: here, connection: ec2, images: [{name: debian, image-id: ami-1}], flavors: [{name: small, instance-type: t3.small}]}
+- provider: {name: main, section: here, labels: [small]}
+";
+    let nodes = "[{name: n, label: small}]";
+    let mut site = site_with_nodes(nodes, objects);
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    let text = comments(&site, &a);
+    assert!(text.contains("unit : NODE_FAILURE"), "{text}");
+    assert!(text.contains("label small has no flavor: add `flavor` to the label"), "{text}");
+    assert_eq!(site.cloud.requested_types(), Vec::<String>::new());
+    let able = "- provider: {name: able, section: here, labels: [{name: small, flavor: small}]}\n";
+    let mut site = site_with_nodes(nodes, &format!("{objects}{able}"));
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    assert!(comments(&site, &a).contains("unit : SUCCESS"), "{}", comments(&site, &a));
+    assert_eq!(site.cloud.requested_types(), ["t3.small"]);
+}
+
+/// L2.4, Z1.6: the report of a job whose labels lie at two providers says which label is where.
+#[test]
+fn a_job_whose_labels_lie_at_two_providers_says_so() {
+    let objects = "
+- label: {name: big}
+- label: {name: small}
+- section: {name: one, connection: null, nodes: [{name: a.example.com, labels: [big], username: zuul}]}
+- section: {name: two, connection: null, nodes: [{name: b.example.com, labels: [small], username: zuul}]}
+- provider: {name: first, section: one, labels: [big]}
+- provider: {name: second, section: two, labels: [small]}
+";
+    let mut site = site_with_nodes("[{name: a, label: big}, {name: b, label: small}]", objects);
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    let text = comments(&site, &a);
+    assert!(text.contains("unit : NODE_FAILURE"), "{text}");
+    let why = "no provider of the tenant offers all of big, small (big at first, small at second)";
+    assert!(text.contains(why), "{text}");
+}

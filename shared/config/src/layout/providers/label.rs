@@ -142,6 +142,39 @@ pub struct ImageFilter {
     pub values: Vec<String>,
 }
 
+impl LabelConfig {
+    /// Returns why no machine of the label can be launched at its provider, which is a cloud, and
+    /// what to add for it; `None` if one can.
+    pub fn obstacle(&self) -> Option<String> {
+        let of_image = self.image_obstacle().map(|why| format!("has no image: {why}"));
+        of_image.or_else(|| Some(format!("has no flavor: {}", self.flavor_obstacle()?)))
+    }
+
+    /// Returns why the label has no image to launch and what to add; `None` if it has one.
+    pub fn image_obstacle(&self) -> Option<String> {
+        match (&self.image_id, &self.image) {
+            (Some(_), _) => None,
+            (None, _) if self.image_is_built => {
+                Some("no upload of its image is validated yet".to_owned())
+            }
+            (None, Some(_)) => Some("its image names no `image-id`".to_owned()),
+            (None, None) => Some("add `image` to the label".to_owned()),
+        }
+    }
+
+    /// Returns what to add to a label without a machine type; `None` if it has one.
+    pub fn flavor_obstacle(&self) -> Option<String> {
+        let is_missing = self.machine_type().is_none();
+        is_missing.then(|| "add `flavor` to the label".to_owned())
+    }
+
+    /// Returns the cloud's name of the machine type: that of the flavor, or else the flavor's own
+    /// name. `None` if the label has no flavor and no type.
+    pub fn machine_type(&self) -> Option<&str> {
+        self.instance_type.as_deref().or(self.flavor.as_deref())
+    }
+}
+
 pub(super) struct LabelIdentity {
     pub(super) name: LabelName,
     pub(super) canonical_name: String,

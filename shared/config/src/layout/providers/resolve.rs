@@ -529,10 +529,13 @@ impl<'o> Resolver<'o> {
             || provider.get("connection").is_some_and(Json::is_string);
         // An undefined name is reported where it is used, and an error in an image at the image.
         let lacks_image = image_name.is_none() && !self.faulty_images.contains(label.name.as_str());
-        if cloud && (lacks_image || flavor_name.is_none()) {
+        let has_type = ["instance-type", "flavor-name"].iter().any(|it| merged.contains_key(*it));
+        let lacks_flavor = flavor_name.is_none() && !has_type;
+        if cloud && (lacks_image || lacks_flavor) {
             let missing = if lacks_image { "image" } else { "flavor" };
             let message = format!(
-                "The label \"{}\" has no {missing} here, so this provider declines requests for it",
+                "The label \"{}\" has no {missing} here, so this provider declines requests for \
+                 it: add \"{missing}\" to the label",
                 label.name
             );
             let span = at.1.spans.of_member("labels", &label.name);

@@ -345,7 +345,9 @@ impl Bench {
         let provider = |labels: &[LabelName]| {
             let is_offered =
                 self.has_provider && !labels.iter().any(|label| self.unoffered.contains(label));
-            is_offered.then(|| ProviderName::from("p"))
+            let names = || labels.iter().map(LabelName::as_str).collect::<Vec<_>>().join(", ");
+            let refusal = || format!("no provider of the tenant offers {}", names());
+            is_offered.then(|| ProviderName::from("p")).ok_or_else(refusal)
         };
         let snapshot = QueueSnapshot {
             head: self.head.clone(),

@@ -294,6 +294,18 @@ fn a_nodeset_that_no_provider_offers_is_skipped() {
     );
 }
 
+/// N14, L2.4: a job without a provider for any of its nodesets says of each why.
+#[test]
+fn a_job_without_a_provider_says_why_for_each_nodeset() {
+    let mut bench = Bench::gate(&[]);
+    bench.jobs = vec![on("unit", &["one", "two"])];
+    bench.unoffered = ["one".into(), "two".into()].into();
+    bench.approve("A");
+    bench.run();
+    let both = "no provider of the tenant offers one; no provider of the tenant offers two";
+    assert!(bench.comments()[0].contains(both), "{:?}", bench.comments());
+}
+
 /// G02, Z4.3: with `hold-following-changes`, jobs behind start only after the holding job of each
 /// change ahead succeeded.
 #[test]
