@@ -68,7 +68,7 @@ struct CachedProvider {
 struct Found {
     /// The tenants that have it, with their settings.
     settings: BTreeMap<TenantName, ProviderSettings>,
-    /// The tenants whose record is unreadable.
+    /// The tenants whose record or layout is unusable.
     unread: BTreeSet<TenantName>,
 }
 
@@ -104,9 +104,8 @@ impl Configured {
     /// Returns the settings of a provider, combined from all tenants that have it, and caches them.
     /// `heads` are the heads of [`Self::tenants_to_read`]. If the last search was a minute ago or
     /// earlier, or if none of these tenants has the provider, reads all tenants. `None` if no
-    /// tenant has it; then the cache forgets it. A tenant whose record is unreadable is named in
-    /// the limits; it is an error that is retried if no other tenant has the provider. A layout
-    /// that cannot be read is always an error.
+    /// tenant has it; then the cache forgets it. A tenant whose record or layout is unusable is
+    /// named in the limits; it is an error that is retried if no other tenant has the provider.
     pub(crate) async fn find(
         &self,
         ports: &Ports,
@@ -126,17 +125,17 @@ impl Configured {
             }
         }
         let found = self.found_in(ports, &all_heads(ports, heads).await?, name).await?;
-        match found.unread.first() {
-            _ if !found.settings.is_empty() => Ok(Some(self.keep(name, found, now, now))),
-            // This tenant may have the provider: it is removed only when that is certain.
-            Some(tenant) => Err(ReconcileError::Retry(format!(
-                "cannot find out whether a tenant has the provider {name}: the record of tenant {tenant} cannot be read"
-            ))),
-            None => {
-                self.cached().remove(name);
-                Ok(None)
-            }
+        if !found.settings.is_empty() {
+            return Ok(Some(self.keep(name, found, now, now)));
         }
+        if let Some(tenant) = found.unread.first() {
+            // This tenant may have the provider: it is removed only when that is certain.
+            return Err(ReconcileError::Retry(format!(
+                "cannot find out whether a tenant has the provider {name}: the record or the layout of tenant {tenant} cannot be read"
+            )));
+        }
+        self.cached().remove(name);
+        Ok(None)
     }
 
     /// Returns which of the tenants have a provider in their live layout, with its settings. A
@@ -155,7 +154,10 @@ impl Configured {
                 continue;
             };
             let Some(object) = &head.layout_object else { continue };
-            let providers = self.providers_of(ports, tenant, object).await?;
+            let Some(providers) = self.providers_of(ports, tenant, object).await? else {
+                found.unread.insert(tenant.clone());
+                continue;
+            };
             if let Some(settings) = providers.settings.get(name) {
                 found.settings.insert(tenant.clone(), settings.clone());
             }
@@ -163,18 +165,25 @@ impl Configured {
         Ok(found)
     }
 
-    /// Returns the providers of a tenant by its layout, from the cache or the object.
+    /// Returns the providers of a tenant by its layout, from the cache or the object; `None`, which
+    /// is logged, if the object is missing or damaged, or of another version.
     async fn providers_of(
         &self,
         ports: &Ports,
         tenant: &TenantName,
         object: &str,
-    ) -> Result<Arc<TenantProviders>, ReconcileError> {
+    ) -> Result<Option<Arc<TenantProviders>>, ReconcileError> {
         let cached = lock(&self.of_tenants).get(tenant).cloned();
         if let Some(cached) = cached.filter(|cached| cached.layout_object == object) {
-            return Ok(cached);
+            return Ok(Some(cached));
         }
-        let layout = self.layouts.load(ports, object).await?;
+        let layout = match self.layouts.try_load(ports, object).await? {
+            Ok(layout) => layout,
+            Err(why) => {
+                tracing::error!(%tenant, object, why, "the layout of a tenant cannot be opened; its node requests wait: run `sluice tenant reload`");
+                return Ok(None);
+            }
+        };
         let settings = layout.providers().iter().map(|provider| {
             let settings = ProviderSettings {
                 connection: provider.connection.clone(),
@@ -187,7 +196,7 @@ impl Configured {
             settings: settings.collect(),
         });
         lock(&self.of_tenants).insert(tenant.clone(), Arc::clone(&providers));
-        Ok(providers)
+        Ok(Some(providers))
     }
 
     /// Caches what the tenants say about a provider, read at `at` and last searched for at

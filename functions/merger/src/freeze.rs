@@ -9,7 +9,9 @@ use sluice_config::job::{FreezeInput, JobTrace};
 use sluice_config::layout::{BranchConfig, Layout, Scope};
 use sluice_config::tenant::TenantProject;
 use sluice_config::{ConfigError, ReviewComment};
-use sluice_gate::merge::{DEBUG_BYTES_MAX, LINE_NOTES_MAX, LineNote, TestedState};
+use sluice_gate::merge::{
+    DEBUG_BYTES_MAX, LINE_NOTE_BYTES_MAX, LINE_NOTES_MAX, LineNote, TestedState, WARNINGS_MAX,
+};
 use sluice_gate::{Candidate, Item, MergeResult};
 use sluice_model::change::ChangeRef;
 use sluice_model::git::{BranchKey, BranchState, Commit};
@@ -46,6 +48,7 @@ impl Merger {
         if let Some(result) = self.invalid_dependencies(state, item, &proposed, live).await? {
             return Ok(result);
         }
+        let mut warnings = Vec::new();
         if state.touches_configuration {
             let checked = live.layout.overlay(&proposed, Scope::ToValidate);
             let mut errors = checked.errors_since(&live.layout);
@@ -55,6 +58,7 @@ impl Merger {
             if !errors.is_empty() {
                 return Ok(misconfigured(&errors, &branch));
             }
+            warnings = warnings_of(&checked, &branch);
         }
         let waits = self.waits_for_config_project(state, &branch, live);
         if let Some(overlay) = overlay.as_ref().filter(|_| waits && state.touches_configuration) {
@@ -113,6 +117,7 @@ impl Merger {
             touches_configuration: state.touches_configuration,
             fail_fast,
             debug: lines_of(&trace),
+            warnings,
         }))
     }
 
@@ -492,6 +497,25 @@ fn texts(errors: &[ConfigError]) -> Vec<String> {
     let mut texts: Vec<String> = errors.iter().take(ERRORS_MAX).map(ToString::to_string).collect();
     if errors.len() > ERRORS_MAX {
         texts.push(format!("… and {} more", errors.len() - ERRORS_MAX));
+    }
+    texts
+}
+
+/// Returns the warnings about proposed configuration of the change's own project and branch, each
+/// cut to [`LINE_NOTE_BYTES_MAX`] bytes. The last of [`WARNINGS_MAX`] says how many more there are.
+fn warnings_of(checked: &Layout, own: &BranchKey) -> Vec<String> {
+    let mut found = checked.proposed_label_warnings();
+    found.retain(|warning| warning.project == own.project && warning.branch == own.branch);
+    let text = |warning: &ConfigError| {
+        let (line, stanza) = (warning.diagnostic.start.line(), &warning.diagnostic.stanza);
+        let mut text = format!("{} line {line}, {stanza}: {}", warning.path, warning.short_text());
+        text.truncate(text.floor_char_boundary(LINE_NOTE_BYTES_MAX));
+        text
+    };
+    let mut texts: Vec<String> = found.iter().take(WARNINGS_MAX).map(text).collect();
+    if found.len() > WARNINGS_MAX {
+        texts.truncate(WARNINGS_MAX - 1);
+        texts.push(format!("… and {} more", found.len() - texts.len()));
     }
     texts
 }

@@ -89,7 +89,13 @@ pub struct TestedState {
     /// most [`DEBUG_BYTES_MAX`].
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub debug: Vec<String>,
+    /// The warnings about the configuration that the change proposes, for people; at most
+    /// [`WARNINGS_MAX`].
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub warnings: Vec<String>,
 }
 
+/// The most warnings about proposed configuration in one answer.
+pub const WARNINGS_MAX: usize = 10;
 /// The most bytes of all lines of [`TestedState::debug`].
 pub const DEBUG_BYTES_MAX: usize = 8 * 1024;

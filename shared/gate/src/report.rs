@@ -273,6 +273,11 @@ impl Planner<'_> {
             text.extend(item.reported_jobs().map(|job| job_line(job, self.now)));
             text.push_str(&warnings(&item.jobs));
         }
+        let of_configuration = item.merged().map(|merged| merged.warnings.as_slice());
+        if let Some(found @ [_, ..]) = of_configuration.filter(|_| !occasion.is_beginning()) {
+            text.push_str("\nWarnings about the configuration:\n\n");
+            text.extend(found.iter().map(|warning| format!("- {warning}\n")));
+        }
         let debug = item.merged().map(|merged| merged.debug.as_slice()).unwrap_or_default();
         if occasion != Occasion::Start && !debug.is_empty() {
             // Indented, so that a forge shows it as it is.

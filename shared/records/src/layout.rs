@@ -42,7 +42,10 @@ impl Layouts {
     /// Returns the layout stored under `key`, from the cache or the object, and caches it. The
     /// inner error says why the object is unusable (missing or undecodable); a retry would find the
     /// same. The outer error is a failed read.
-    async fn try_load(
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn try_load(
         &self,
         ports: &Ports,
         key: &str,

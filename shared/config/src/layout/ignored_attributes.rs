@@ -11,6 +11,7 @@ pub use list::{IGNORED_ATTRIBUTES, IGNORED_DRIVER_OBJECTS, IgnoredAttribute};
 
 use super::Layout;
 use super::flatten_nodesets::flatten;
+use super::inputs::{File, identity};
 use super::providers::is_built;
 use crate::error::{ConfigError, Diagnostic, DiagnosticKind};
 use crate::fragment::Source;
@@ -20,6 +21,7 @@ use crate::pipeline::{Pipeline, ReporterKind, SUPERSEDES_MAX, TriggerKind};
 use crate::tenant::{Access, MainConfig, TenantConfig};
 use crate::yaml::Mark;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 impl Layout {
     /// Returns a warning for each attribute of the tenant and of its files that Sluice does not
@@ -47,7 +49,37 @@ impl Layout {
         found.warnings.dedup();
         found.warnings
     }
+
+    /// Returns the warnings about labels of nodesets that a proposed edit adds: that no provider
+    /// offers them, or none offers them together. Sorted, without duplicates. Empty without an
+    /// overlay. A warning that the replaced files have too is left out.
+    pub fn proposed_label_warnings(&self) -> Vec<ConfigError> {
+        let Some(overlay) = &self.overlay else { return Vec::new() };
+        let before = Self::of(Arc::clone(&self.base));
+        let removed = overlay.removed.iter().filter_map(|number| self.base.file(*number));
+        let old = before.label_warnings(removed);
+        let old: BTreeSet<_> = old.iter().map(identity).collect();
+        let mut found = self.label_warnings(overlay.files.iter());
+        found.retain(|warning| !old.contains(&identity(warning)));
+        found.sort();
+        found.dedup();
+        found
+    }
+
+    /// Returns the warnings about labels of the nodesets in some files.
+    fn label_warnings<'f>(&'f self, files: impl Iterator<Item = &'f File>) -> Vec<ConfigError> {
+        let mut found =
+            Warnings { layout: self, offers: self.label_offers(), warnings: Vec::new() };
+        for file in files {
+            file.fragment.stanzas().for_each(|stanza| found.stanza(stanza, file.source()));
+        }
+        found.warnings.retain(|warning| warning.diagnostic.attribute.as_deref() == Some(LABEL));
+        found.warnings
+    }
 }
+
+/// The attribute that warnings about the labels of nodesets name.
+const LABEL: &str = "nodes.label";
 
 struct Warnings<'l> {
     layout: &'l Layout,
@@ -289,7 +321,7 @@ impl<'l> Warnings<'l> {
             .iter()
             .map(|refusal| format!("{refusal}; jobs with these nodes end with NODE_FAILURE"));
         for message in missing.chain(split) {
-            self.push(stanza, "nodes.label", source, span, message);
+            self.push(stanza, LABEL, source, span, message);
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Attributes that are accepted but not supported are reported.
 
 use crate::common::{BASE, tenant, tenant_of};
+use sluice_config::layout::Scope;
 use sluice_config::{Severity, parse_main};
 use std::collections::BTreeSet;
 
@@ -110,6 +111,34 @@ fn labels_at_several_providers_are_reported() {
             format!("nodeset split: {split}"),
         ]
     );
+}
+
+/// L2.4, C12: a proposed edit has the warnings about the nodesets that it adds, not those that its
+/// files have already.
+#[test]
+fn a_proposed_edit_is_warned_of_labels_at_several_providers() {
+    let text = "
+- label: {name: big}
+- label: {name: small}
+- section: {name: one, connection: null, nodes: [{name: a.example.com, labels: [big]}]}
+- section: {name: two, connection: null, nodes: [{name: b.example.com, labels: [small]}]}
+- provider: {name: first, section: one, labels: [big]}
+- provider: {name: second, section: two, labels: [small]}
+";
+    let nodes = "nodes: [{name: a, label: big}, {name: b, label: small}]";
+    let old = format!("- nodeset: {{name: old, {nodes}}}\n");
+    let source = tenant().file("org/config", &format!("{BASE}{text}")).file("org/project", &old);
+    let layout = source.sound();
+    assert!(layout.proposed_label_warnings().is_empty(), "nothing is proposed");
+    let edit =
+        format!("{old}- nodeset: {{name: new, {nodes}}}\n- secret: {{name: t, oidc: null}}\n");
+    let proposed =
+        layout.overlay(&[source.proposal("org/project", "master", &edit)], Scope::UntrustedOnly);
+    let found = proposed.proposed_label_warnings();
+    let stanzas: Vec<&str> =
+        found.iter().map(|warning| warning.diagnostic.stanza.as_str()).collect();
+    assert_eq!(stanzas, ["nodeset new"], "{found:?}");
+    assert!(found[0].diagnostic.message.contains("offers all of big, small"), "{found:?}");
 }
 
 /// N14: one available alternative is enough; if none is available, all missing labels are reported.

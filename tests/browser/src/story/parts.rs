@@ -109,6 +109,7 @@ pub(super) fn merged(of: &StoryChange) -> MergeStatus {
         touches_configuration: false,
         fail_fast: false,
         debug: Vec::new(),
+        warnings: Vec::new(),
     })
 }
 

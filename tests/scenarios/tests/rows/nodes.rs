@@ -1,5 +1,6 @@
 //! Nodes in a cloud that other systems use as well.
 
+use super::unreadable_records::spoil;
 use super::{CONFIG, MAIN, PROJECT, comments, judge, propose};
 use sluice_memory::poll_once;
 use sluice_model::ProjectName;
@@ -7,6 +8,7 @@ use sluice_model::git::BranchKey;
 use sluice_model::wakeup::Wakeup;
 use sluice_pool::{NodeOrigin, NodeRequest, PoolNode};
 use sluice_records::codec::decode;
+use sluice_records::tenant;
 use sluice_runtime::{Clock, cell};
 use sluice_scenarios::Site;
 use sluice_scenarios::sample::{COMMON, cloud};
@@ -109,9 +111,9 @@ const SHARED_POOL: &str = "
 - tenant: {name: other, source: {github: {config-projects: [org/pool, org/config2], untrusted-projects: [org/two]}}}
 ";
 
-/// Runs one build of each tenant of [`SHARED_POOL`] at the same time, in a system with these
-/// objects, and returns the names of their labels with the images and types of their machines.
-fn machines_of_two_tenants(pool: &str, demo: &str, other: &str) -> Vec<[String; 3]> {
+/// Returns a site of [`SHARED_POOL`] at rest, with these objects in its config projects, whose job
+/// `unit` needs a node with the label `small`.
+fn site_of_two_tenants(pool: &str, demo: &str, other: &str) -> Site {
     let jobs = CONFIG.replace(
         "- job: {name: unit, run: playbooks/unit.yaml}",
         "- job: {name: unit, run: playbooks/unit.yaml, nodeset: {nodes: [{name: n, label: small}]}}",
@@ -130,6 +132,13 @@ fn machines_of_two_tenants(pool: &str, demo: &str, other: &str) -> Vec<[String; 
         .unwrap()
         .unwrap();
     site.run();
+    site
+}
+
+/// Runs one build of each tenant of [`SHARED_POOL`] at the same time, in a system with these
+/// objects, and returns the names of their labels with the images and types of their machines.
+fn machines_of_two_tenants(pool: &str, demo: &str, other: &str) -> Vec<[String; 3]> {
+    let mut site = site_of_two_tenants(pool, demo, other);
     site.held.insert("unit".to_owned());
     let changes = [
         site.forge.propose("org/one", 1, "A", "", &[("a", "x")]),
@@ -211,6 +220,17 @@ fn a_shared_label_gets_the_image_of_each_tenant() {
     );
 }
 
+/// L3.4, Z7: a tenant whose record cannot be read hinders no other tenant of its provider.
+#[test]
+fn an_unreadable_tenant_hinders_no_other_tenant_of_its_provider() {
+    let pool =
+        format!("- image: {{name: debian, type: cloud}}\n- flavor: {{name: small}}\n{}", cloud(8));
+    let mut site = site_of_two_tenants(&pool, "", "");
+    spoil(&site, |record| record.key == tenant::key(&"demo".into()));
+    let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
+    site.run_until(|site| comments(site, &b).contains("unit : SUCCESS"));
+}
+
 /// Z1.11: a layout that goes live has its providers launch the nodes that their labels keep ready,
 /// without any request. A later layout does so too, soon after the provider was planned for.
 #[test]
@@ -280,10 +300,8 @@ fn a_label_without_a_flavor_launches_nothing() {
     assert_eq!(site.cloud.requested_types(), ["t3.small"]);
 }
 
-/// L2.4, Z1.6: the report of a job whose labels lie at two providers says which label is where.
-#[test]
-fn a_job_whose_labels_lie_at_two_providers_says_so() {
-    let objects = "
+/// Two providers with one label each.
+const TWO_PROVIDERS: &str = "
 - label: {name: big}
 - label: {name: small}
 - section: {name: one, connection: null, nodes: [{name: a.example.com, labels: [big], username: zuul}]}
@@ -291,11 +309,34 @@ fn a_job_whose_labels_lie_at_two_providers_says_so() {
 - provider: {name: first, section: one, labels: [big]}
 - provider: {name: second, section: two, labels: [small]}
 ";
-    let mut site = site_with_nodes("[{name: a, label: big}, {name: b, label: small}]", objects);
+
+/// L2.4, Z1.6: the report of a job whose labels lie at two providers says which label is where.
+#[test]
+fn a_job_whose_labels_lie_at_two_providers_says_so() {
+    let mut site =
+        site_with_nodes("[{name: a, label: big}, {name: b, label: small}]", TWO_PROVIDERS);
     let a = propose(&site, 1, &[("a", "x")]);
     site.run();
     let text = comments(&site, &a);
     assert!(text.contains("unit : NODE_FAILURE"), "{text}");
     let why = "no provider of the tenant offers all of big, small (big at first, small at second)";
     assert!(text.contains(why), "{text}");
+}
+
+/// L2.4, C12: the report on a change that proposes a nodeset whose labels lie at two providers warns
+/// of it.
+#[test]
+fn the_report_on_a_proposed_nodeset_at_two_providers_warns_of_it() {
+    let mut site = site_with_nodes("[{name: a, label: big}]", TWO_PROVIDERS);
+    let nodeset =
+        "- nodeset: {name: split, nodes: [{name: a, label: big}, {name: b, label: small}]}\n";
+    let a = propose(&site, 1, &[(".zuul.yaml", &format!("{PROJECT}{nodeset}"))]);
+    let b = propose(&site, 2, &[("b", "x")]);
+    site.run();
+    let text = comments(&site, &a);
+    assert!(text.contains("unit : SUCCESS"), "{text}");
+    let why = "no provider of the tenant offers all of big, small (big at first, small at second)";
+    assert!(text.contains("Warnings about the configuration:") && text.contains(why), "{text}");
+    assert!(text.contains(".zuul.yaml line") && text.contains("nodeset split"), "{text}");
+    assert!(!comments(&site, &b).contains("Warnings"), "{}", comments(&site, &b));
 }

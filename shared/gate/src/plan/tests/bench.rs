@@ -656,6 +656,7 @@ impl Bench {
             touches_configuration: self.configuring.contains(&name),
             fail_fast: self.fail_fast,
             debug: Vec::new(),
+            warnings: Vec::new(),
         })
     }
 
