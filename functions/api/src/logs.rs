@@ -1,4 +1,5 @@
-//! `T/build/{uuid}/log` follows the log of a build; `/logs/{build}/…` serves archived files (Z7.4).
+//! `T/build/{uuid}/log` follows the log of a build, and `/logs/{tenant}/{build}/…` serves archived
+//! files (Z7.4). Both answer only for builds of the tenant in the path (Z2.3).
 
 use crate::Api;
 use crate::build_row::BuildRow;
@@ -13,7 +14,7 @@ use http::{Response, StatusCode, header};
 use sluice_model::build::{Phase, Run};
 use sluice_model::{BuildId, TenantName};
 use sluice_records::codec::decode;
-use sluice_records::logs::{self, LOG};
+use sluice_records::logs::{self, BuildLogs, LOG};
 use sluice_records::session::{self, Session};
 use sluice_runtime::object::ObjectPart;
 
@@ -44,13 +45,11 @@ pub(crate) async fn follow(
     // Read again: the build may have ended in between, and then the archived log is complete.
     let row = builds::row(&api.ports, tenant, uuid).await?;
     let ends = if row.end().is_some() { LogEnd::Here } else { LogEnd::Later };
-    let piece =
-        match logs::read_file_part(&api.ports, &row.order.build, LOG, offset, LIVE_BYTES_MAX)
-            .await?
-        {
-            Some(part) => LogPiece { bytes: part.bytes, length: part.length },
-            None => LogPiece { bytes: Bytes::new(), length: 0 },
-        };
+    let logs = BuildLogs { tenant, build: &row.order.build };
+    let piece = match logs.read_file_part(&api.ports, LOG, offset, LIVE_BYTES_MAX).await? {
+        Some(part) => LogPiece { bytes: part.bytes, length: part.length },
+        None => LogPiece { bytes: Bytes::new(), length: 0 },
+    };
     Ok(text(&piece, offset, ends))
 }
 
@@ -139,13 +138,14 @@ fn unfinished(bytes: &[u8]) -> usize {
     0
 }
 
-/// Answers `/logs/{build}/{path}` with an archived file or the requested part of it, or with an
-/// HTML listing of all files below a folder, at most [`LISTED_MAX`]; without a path, below the
-/// build. 404 if neither exists, or if the build's id or the path is malformed. 413 for a whole
-/// file of more than [`FILE_BYTES_MAX`] bytes; a longer part is cut. The build's tenant does not
-/// matter.
+/// Answers `/logs/{tenant}/{build}/{path}` with an archived file or the requested part of it, or
+/// with an HTML listing of all files below a folder, at most [`LISTED_MAX`]; without a path, below
+/// the build. 404 if the tenant does not exist, if it has no such build or file, or if the build's
+/// id or the path is malformed. 413 for a whole file of more than [`FILE_BYTES_MAX`] bytes; a
+/// longer part is cut.
 pub(crate) async fn file(
     api: &Api,
+    tenant: &TenantName,
     build: &str,
     path: &[&str],
     request: &ApiRequest,
@@ -155,41 +155,39 @@ pub(crate) async fn file(
     if !is_id || path.iter().any(is_odd) {
         return Err(ErrorResponse::missing("There is no log at this path."));
     }
+    load::require_tenant(&api.ports, tenant).await?;
     let build = BuildId::from(build);
+    let logs = BuildLogs { tenant, build: &build };
     let relative = path.join("/");
     if !path.is_empty()
-        && let Some((part, range)) = part(api, &logs::key(&build, &relative), request.range).await?
+        && let Some((part, range)) = part(api, &logs.key(&relative), request.range).await?
     {
         return whole_or_part(&part, &relative, range);
     }
-    let packed = logs::load_packed(&api.ports, &build).await?;
+    let packed = logs.load_packed(&api.ports).await?;
     if let Some(content) = packed.find(&relative) {
         let (part, range) = packed_part(content, request.range);
         return whole_or_part(&part, &relative, range);
     }
-    let folder = if path.is_empty() {
-        format!("logs/{build}/")
-    } else {
-        format!("logs/{build}/{relative}/")
-    };
+    let root = logs.folder();
+    let folder = if path.is_empty() { root.clone() } else { format!("{root}{relative}/") };
     let mut keys = api.ports.objects.list(&folder, None, LISTED_MAX).await?;
-    keys.extend(
-        packed.names().map(|name| logs::key(&build, name)).filter(|key| key.starts_with(&folder)),
-    );
+    keys.extend(packed.names().map(|name| logs.key(name)).filter(|key| key.starts_with(&folder)));
     keys.sort_unstable();
     keys.dedup();
     keys.truncate(LISTED_MAX);
     if keys.is_empty() {
         return Err(ErrorResponse::missing(format!(
-            "There is no log {relative} of the build {build}."
+            "There is no log {relative} of the build {build} in the tenant {tenant}."
         )));
     }
+    let address = logs.address("/logs/");
     let rows: String = keys
         .iter()
         .map(|key| {
             format!(
-                "<li><a href=\"/{}\">{}</a></li>",
-                link(key),
+                "<li><a href=\"{address}{}\">{}</a></li>",
+                link(key.strip_prefix(&root).unwrap_or(key)),
                 escape_html(key.strip_prefix(&folder).unwrap_or(key))
             )
         })
@@ -313,11 +311,11 @@ fn content_type(path: &str) -> (&'static str, Option<&'static str>) {
     (kind, inner.map(|_| "gzip"))
 }
 
-/// Percent-encodes a key as a path; slashes stay.
-fn link(key: &str) -> String {
+/// Percent-encodes the name of a file as a path; slashes stay.
+fn link(name: &str) -> String {
     let plain =
         |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'/' | b'-' | b'_' | b'.' | b'~');
-    key.bytes()
+    name.bytes()
         .map(|byte| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") })
         .collect()
 }

@@ -31,7 +31,9 @@ pub(crate) async fn answer(
         | ["t", _, "project" | "job", _, ..]
         | ["t", _, "status", "change" | "pipeline", _, ..] => Ok(page::page()),
         ["favicon.ico" | "favicon.svg"] => Ok(page::icon()),
-        ["logs", build, path @ ..] => logs::file(api, build, path, request).await,
+        ["logs", tenant, build, path @ ..] => {
+            logs::file(api, &TenantName::from(*tenant), build, path, request).await
+        }
         ["api"] => without_parameters(request, system_info::routes()),
         ["api", "info"] => without_parameters(request, system_info::info(api, None)),
         ["api", "tenant", name, "info"] => {

@@ -12,7 +12,7 @@ use crate::jobdir::log_path;
 use bytes::Bytes;
 use rustix::fs::{Dir, FileType};
 use sluice_model::BuildId;
-use sluice_records::logs::{self, LOG, PackedLogs};
+use sluice_records::logs::{BuildLogs, LOG, PackedLogs};
 use sluice_runtime::Ports;
 use sluice_runtime::object::PutMode;
 use std::ffi::OsStr;
@@ -45,11 +45,17 @@ const MEMORY_MIB: u32 = 512;
 static MEMORY: Semaphore = Semaphore::const_new(MEMORY_MIB as usize);
 
 /// Uploads the job log and the regular files below `work/logs` of the job directory `root`.
-/// `address` ends in `/`; returns it with the build's id and `/` appended, or `None` if nothing was
-/// stored. Small files are stored together in one object, or each in its own if that fails; other
-/// files each in their own. Files beyond the limits of number and size are left out, and an
-/// oversized job log is cut. A failed upload and a file left out are only logged.
-pub async fn archive(ports: &Ports, build: &BuildId, root: &Path, address: &str) -> Option<String> {
+/// `address` is the address of all logs and ends in `/`; returns that of this build's logs, or
+/// `None` if nothing was stored. Small files are stored together in one object, or each in its own
+/// if that fails; other files each in their own. Files beyond the limits of number and size are
+/// left out, and an oversized job log is cut. A failed upload and a file left out are only logged.
+pub async fn archive(
+    ports: &Ports,
+    logs: BuildLogs<'_>,
+    root: &Path,
+    address: &str,
+) -> Option<String> {
+    let build = logs.build;
     let (build_id, directory) = (build.clone(), root.to_owned());
     // One blocking task for all small files, because most builds have only a few of them.
     let ArchivePlan { packed, mut small, mut alone } = match tokio::task::spawn_blocking(
@@ -65,7 +71,7 @@ pub async fn archive(ports: &Ports, build: &BuildId, root: &Path, address: &str)
     };
     let mut stored_any = false;
     if !packed.is_empty() {
-        match logs::store_packed(ports, build, &packed).await {
+        match logs.store_packed(ports, &packed).await {
             Ok(()) => stored_any = true,
             Err(error) => {
                 tracing::error!(%build, %error, "could not archive small logs together; trying each one alone");
@@ -85,7 +91,7 @@ pub async fn archive(ports: &Ports, build: &BuildId, root: &Path, address: &str)
             }
         };
         left = left.saturating_sub(loaded.content.len() as u64);
-        let key = logs::key(build, &path.to_string_lossy());
+        let key = logs.key(&path.to_string_lossy());
         match ports.objects.put(&key, loaded.content, PutMode::Always, content_type(&path)).await {
             Ok(_) => stored_any = true,
             Err(error) => {
@@ -93,7 +99,7 @@ pub async fn archive(ports: &Ports, build: &BuildId, root: &Path, address: &str)
             }
         }
     }
-    stored_any.then(|| format!("{address}{build}/"))
+    stored_any.then(|| logs.address(address))
 }
 
 /// The files of a build, grouped by how they are stored.
@@ -273,7 +279,9 @@ mod tests {
     use super::*;
     use crate::jobdir::Jobdir;
     use sluice_memory::{Fate, World};
+    use sluice_model::TenantName;
     use std::os::unix::fs::symlink;
+    use std::sync::LazyLock;
 
     fn jobdir(scratch: &Path, build: &BuildId) -> Jobdir {
         let runtime = scratch.join("runtime");
@@ -283,13 +291,20 @@ mod tests {
         jobdir
     }
 
+    /// Returns the logs of a build of the tenant `acme`.
+    fn logs_of(build: &BuildId) -> BuildLogs<'_> {
+        static ACME: LazyLock<TenantName> = LazyLock::new(|| TenantName::from("acme"));
+        BuildLogs { tenant: &ACME, build }
+    }
+
     /// Returns the names of all stored files of a build.
     async fn stored(ports: &Ports, build: &BuildId) -> Vec<String> {
-        let prefix = format!("logs/{build}/");
+        let logs = logs_of(build);
+        let prefix = logs.folder();
         let keys = ports.objects.list(&prefix, None, 100).await.unwrap();
         let mut names: Vec<String> =
             keys.iter().map(|key| key.trim_start_matches(&prefix).to_owned()).collect();
-        names.extend(logs::load_packed(ports, build).await.unwrap().names().map(str::to_owned));
+        names.extend(logs.load_packed(ports).await.unwrap().names().map(str::to_owned));
         names.sort_unstable();
         names
     }
@@ -317,32 +332,37 @@ mod tests {
         write_standard_files(&jobdir);
         let world = World::new(1, 0, sluice_model::Timestamp(0));
         let ports = world.ports();
-        let address = archive(&ports, &build, &jobdir.root, "http://pages/logs/").await;
-        assert_eq!(address, Some(format!("http://pages/logs/{build}/")));
-        assert_eq!(world.object_keys(), [format!("logs/{build}.files")]);
+        let address = archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/").await;
+        assert_eq!(address, Some(format!("http://pages/logs/acme/{build}/")));
+        assert_eq!(world.object_keys(), [format!("logs/acme/{build}.files")]);
         for (name, text) in STANDARD_FILES.into_iter().chain([(LOG, "what the executor wrote\n")]) {
             assert_eq!(
-                logs::read_file(&ports, &build, name).await.unwrap().unwrap(),
+                logs_of(&build).read_file(&ports, name).await.unwrap().unwrap(),
                 text,
                 "{name}"
             );
         }
-        assert_eq!(logs::read_file(&ports, &build, "none.txt").await.unwrap(), None);
+        assert_eq!(logs_of(&build).read_file(&ports, "none.txt").await.unwrap(), None);
 
         let limit = usize::try_from(PACKED_FILE_BYTES_MAX).unwrap();
         let other = BuildId::derive(&["large"]);
         std::fs::write(jobdir.logs.join("job-output.json"), vec![b' '; limit + 1]).unwrap();
         std::fs::write(jobdir.logs.join("just.txt"), vec![b'x'; limit]).unwrap();
-        assert!(archive(&ports, &other, &jobdir.root, "http://pages/logs/").await.is_some());
+        assert!(
+            archive(&ports, logs_of(&other), &jobdir.root, "http://pages/logs/").await.is_some()
+        );
         let keys: Vec<String> =
             world.object_keys().into_iter().filter(|key| key.contains(other.as_str())).collect();
-        assert_eq!(keys, [format!("logs/{other}.files"), format!("logs/{other}/job-output.json")]);
         assert_eq!(
-            logs::read_file(&ports, &other, "job-output.json").await.unwrap().unwrap().len(),
+            keys,
+            [format!("logs/acme/{other}.files"), format!("logs/acme/{other}/job-output.json")]
+        );
+        assert_eq!(
+            logs_of(&other).read_file(&ports, "job-output.json").await.unwrap().unwrap().len(),
             limit + 1
         );
         assert_eq!(
-            logs::read_file(&ports, &other, "just.txt").await.unwrap().unwrap().len(),
+            logs_of(&other).read_file(&ports, "just.txt").await.unwrap().unwrap().len(),
             limit
         );
     }
@@ -359,10 +379,12 @@ mod tests {
         }
         let world = World::new(1, 0, sluice_model::Timestamp(0));
         let ports = world.ports();
-        assert!(archive(&ports, &build, &jobdir.root, "http://pages/logs/").await.is_some());
+        assert!(
+            archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/").await.is_some()
+        );
         assert_eq!(
             world.object_keys(),
-            [format!("logs/{build}.files"), format!("logs/{build}/5.txt")]
+            [format!("logs/acme/{build}.files"), format!("logs/acme/{build}/5.txt")]
         );
         assert_eq!(stored(&ports, &build).await.len(), 7);
     }
@@ -378,7 +400,9 @@ mod tests {
         let world = World::new(1, 0, sluice_model::Timestamp(0));
         let ports = world.ports();
         world.decide_fates(|step| if step.number == 0 { Fate::Works } else { Fate::FailsBefore });
-        assert!(archive(&ports, &build, &jobdir.root, "http://pages/logs/").await.is_some());
+        assert!(
+            archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/").await.is_some()
+        );
         world.decide_fates(|_| Fate::Works);
         let names = stored(&ports, &build).await;
         assert_eq!(
@@ -402,14 +426,16 @@ mod tests {
         let world = World::new(1, 0, sluice_model::Timestamp(0));
         let ports = world.ports();
         world.set_fate(0, Fate::FailsBefore);
-        assert!(archive(&ports, &build, &jobdir.root, "http://pages/logs/").await.is_some());
+        assert!(
+            archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/").await.is_some()
+        );
         let expected = [
             "job-output.json",
             "job-output.txt",
             "workspace-repos.json",
             "zuul-info/inventory.yaml",
         ];
-        assert_eq!(world.object_keys(), expected.map(|name| format!("logs/{build}/{name}")));
+        assert_eq!(world.object_keys(), expected.map(|name| format!("logs/acme/{build}/{name}")));
     }
 
     /// Z7.4, Z7.5: archived files are public.
@@ -424,7 +450,9 @@ mod tests {
         std::fs::rename(&jobdir.logs, jobdir.work.join("moved")).unwrap();
         symlink(&state, &jobdir.logs).unwrap();
         let ports = World::new(1, 0, sluice_model::Timestamp(0)).ports();
-        assert!(archive(&ports, &build, &jobdir.root, "http://pages/logs/").await.is_some());
+        assert!(
+            archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/").await.is_some()
+        );
         assert_eq!(stored(&ports, &build).await, ["job-output.txt"]);
     }
 
@@ -437,10 +465,12 @@ mod tests {
         let log = std::fs::File::options().write(true).open(&jobdir.log).unwrap();
         log.set_len(FILE_BYTES_MAX + 7).unwrap();
         let ports = World::new(1, 0, sluice_model::Timestamp(0)).ports();
-        assert!(archive(&ports, &build, &jobdir.root, "http://pages/logs/").await.is_some());
+        assert!(
+            archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/").await.is_some()
+        );
         let kept = ports
             .objects
-            .get(&format!("logs/{build}/job-output.txt"))
+            .get(&format!("logs/acme/{build}/job-output.txt"))
             .await
             .unwrap()
             .unwrap()
@@ -469,11 +499,11 @@ mod tests {
         std::fs::create_dir(jobdir.logs.join("unit")).unwrap();
         std::fs::write(jobdir.logs.join("unit/report.txt"), "fine").unwrap();
         let ports = World::new(1, 0, sluice_model::Timestamp(0)).ports();
-        let address = archive(&ports, &build, &jobdir.root, "http://pages/logs/").await;
-        assert_eq!(address, Some(format!("http://pages/logs/{build}/")));
+        let address = archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/").await;
+        assert_eq!(address, Some(format!("http://pages/logs/acme/{build}/")));
         assert_eq!(stored(&ports, &build).await, ["job-output.txt", "unit/report.txt"]);
         assert_eq!(
-            logs::read_file(&ports, &build, LOG).await.unwrap().unwrap(),
+            logs_of(&build).read_file(&ports, LOG).await.unwrap().unwrap(),
             "what the executor wrote\n"
         );
     }

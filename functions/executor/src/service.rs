@@ -20,6 +20,7 @@ use sluice_model::wakeup::MessageQueue;
 use sluice_model::{BuildId, SessionId, Timestamp};
 use sluice_records::build;
 use sluice_records::codec::{encode, expiry, get, with_body};
+use sluice_records::logs::BuildLogs;
 use sluice_records::session::{self, LIFE_SECONDS, Session};
 use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::port::Incoming;
@@ -64,7 +65,7 @@ pub struct ExecutorSettings {
     pub node_key: Option<PathBuf>,
     /// The address of the live log server, `http://host:port/`; `None` if it is not served.
     pub log_address: Option<String>,
-    /// The base address of archived logs, ending in `/`; the build id and `/` are appended.
+    /// The base address of archived logs, ending in `/`; tenant and build are appended.
     pub log_root: String,
 }
 
@@ -321,7 +322,8 @@ impl ExecutorService {
                 () = self.record_update(&mut claimed, update, &observer, (&mut slot, &mut item_build)) => {}
             }
         };
-        let archived = archive::archive(&self.ports, &build, &jobdir, &self.options.log_root).await;
+        let logs = BuildLogs { tenant: &claimed.order.queue.tenant, build: &build };
+        let archived = archive::archive(&self.ports, logs, &jobdir, &self.options.log_root).await;
         // A job that uploaded its logs itself returns their address (`zuul.log_url`).
         ended.log_url = ended.log_url.or(archived);
         self.store_secrets(&build, &mut ended.data, &observer).await;

@@ -40,8 +40,9 @@
 //!
 //! Objects: `system/main.yaml`, `system/included/<digest of main.yaml>.json`,
 //! `system/connections.json`, `system/pool-key.json`, `layouts/<hash>`, `jobs/<hash>`,
-//! `speculations/<hash>`, `git/…`, `deliveries/<id>`, `logs/<build>/…`, `logs/<build>.files`,
-//! `returned/<build>/<hash>`, `keys/<source name>/<repo name>.pem` and `.pub`.
+//! `speculations/<hash>`, `git/…`, `refs/<project>/<connection>/…`, `deliveries/<id>`,
+//! `logs/<tenant>/<build>/…`, `logs/<tenant>/<build>.files`, `returned/<build>/<hash>`,
+//! `keys/<source name>/<repo name>.pem`.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 pub mod autohold;

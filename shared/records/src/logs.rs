@@ -1,7 +1,10 @@
 //! The files that a build leaves behind (Z7.4): its log and the files archived with it.
 //!
-//! A large file is an object of its own, `logs/<build>/<name>`. The small files of a build are
-//! packed into `logs/<build>.files`: one line of JSON,
+//! Each belongs to the tenant of its build: the tenant is part of its key, so no path of one tenant
+//! leads to the logs of another (Z2.3).
+//!
+//! A large file is an object of its own, `logs/<tenant>/<build>/<name>`. The small files of a build
+//! are packed into `logs/<tenant>/<build>.files`: one line of JSON,
 //! `{"version":1,"files":[{"name":"job-output.txt","bytes":16},…]}`, its line feed, and then the
 //! files' bytes in that order, with nothing between them. No build id contains a dot, so no file's
 //! own object has that key.
@@ -12,7 +15,8 @@
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
-use sluice_model::BuildId;
+use sluice_model::name::escape;
+use sluice_model::{BuildId, TenantName};
 use sluice_runtime::object::{ObjectPart, PutMode};
 use sluice_runtime::{PortError, Ports};
 
@@ -22,14 +26,102 @@ pub const LOG: &str = "job-output.txt";
 /// The version of the format that is written, and the only one that is read.
 const VERSION: u32 = 1;
 
-/// Returns the key of the object with a file that is not packed.
-pub fn key(build: &BuildId, name: &str) -> String {
-    format!("logs/{build}/{name}")
+/// Names the logs of one build, which need not exist.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct BuildLogs<'a> {
+    /// The tenant of the build.
+    pub tenant: &'a TenantName,
+    /// The build.
+    pub build: &'a BuildId,
 }
 
-/// Returns the key of the object with the packed small files of a build.
-pub fn packed_key(build: &BuildId) -> String {
-    format!("logs/{build}.files")
+impl BuildLogs<'_> {
+    /// Returns what the keys of all files that are not packed begin with; it ends in `/`.
+    pub fn folder(&self) -> String {
+        format!("logs/{}/{}/", escape(self.tenant.as_str()), self.build)
+    }
+
+    /// Returns the key of the object with a file that is not packed.
+    pub fn key(&self, name: &str) -> String {
+        format!("{}{name}", self.folder())
+    }
+
+    /// Returns the key of the object with the packed small files.
+    pub fn packed_key(&self) -> String {
+        format!("logs/{}/{}.files", escape(self.tenant.as_str()), self.build)
+    }
+
+    /// Returns the address of the logs below `root`, the address of all logs, which ends in `/`.
+    /// So does the result. The tenant's name is percent-encoded.
+    pub fn address(&self, root: &str) -> String {
+        let mut tenant = String::new();
+        for byte in self.tenant.as_str().bytes() {
+            if byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~') {
+                tenant.push(char::from(byte));
+            } else {
+                tenant.push_str(&format!("%{byte:02X}"));
+            }
+        }
+        format!("{root}{tenant}/{}/", self.build)
+    }
+
+    /// Stores the small files as one object, in place of an earlier one.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn store_packed(&self, ports: &Ports, packed: &PackedLogs) -> Result<(), PortError> {
+        let key = self.packed_key();
+        let bytes =
+            packed.encode().map_err(|error| PortError::unknown(format!("store {key}"), error))?;
+        ports.objects.put(&key, bytes, PutMode::Always, "application/octet-stream").await.map(drop)
+    }
+
+    /// Reads the packed small files; empty when there is no such object. An object that cannot be
+    /// decoded is an error.
+    ///
+    /// # Errors
+    /// When the store does not answer, or the object cannot be decoded.
+    pub async fn load_packed(&self, ports: &Ports) -> Result<PackedLogs, PortError> {
+        let key = self.packed_key();
+        let Some(object) = ports.objects.get(&key).await? else {
+            return Ok(PackedLogs::default());
+        };
+        PackedLogs::decode(&object.bytes)
+            .map_err(|why| PortError::unknown(format!("read {key}"), why))
+    }
+
+    /// Reads a whole file: its own object, or else from the packed files; `None` when there is no
+    /// file of this name.
+    ///
+    /// # Errors
+    /// As [`Self::load_packed`].
+    pub async fn read_file(&self, ports: &Ports, name: &str) -> Result<Option<Bytes>, PortError> {
+        if let Some(object) = ports.objects.get(&self.key(name)).await? {
+            return Ok(Some(object.bytes));
+        }
+        let packed = self.load_packed(ports).await?;
+        Ok(packed.find(name).cloned())
+    }
+
+    /// Reads at most `most` bytes of a file from byte `first` on, packed or not; `None` when there
+    /// is no file of this name. The result is empty beyond the file's end, and has the length of
+    /// the whole file.
+    ///
+    /// # Errors
+    /// As [`Self::load_packed`].
+    pub async fn read_file_part(
+        &self,
+        ports: &Ports,
+        name: &str,
+        first: u64,
+        most: usize,
+    ) -> Result<Option<ObjectPart>, PortError> {
+        if let Some(part) = ports.objects.get_part(&self.key(name), first, most).await? {
+            return Ok(Some(part));
+        }
+        let packed = self.load_packed(ports).await?;
+        Ok(packed.find(name).map(|content| slice_of(content, first, most)))
+    }
 }
 
 /// The small files of one build, by name.
@@ -121,69 +213,6 @@ impl PackedLogs {
     }
 }
 
-/// Stores the small files of a build as one object, in place of an earlier one.
-///
-/// # Errors
-/// When the store does not answer.
-pub async fn store_packed(
-    ports: &Ports,
-    build: &BuildId,
-    packed: &PackedLogs,
-) -> Result<(), PortError> {
-    let key = packed_key(build);
-    let bytes =
-        packed.encode().map_err(|error| PortError::unknown(format!("store {key}"), error))?;
-    ports.objects.put(&key, bytes, PutMode::Always, "application/octet-stream").await.map(drop)
-}
-
-/// Reads the packed small files of a build; empty when there is no such object. An object that
-/// cannot be decoded is an error.
-///
-/// # Errors
-/// When the store does not answer, or the object cannot be decoded.
-pub async fn load_packed(ports: &Ports, build: &BuildId) -> Result<PackedLogs, PortError> {
-    let key = packed_key(build);
-    let Some(object) = ports.objects.get(&key).await? else { return Ok(PackedLogs::default()) };
-    PackedLogs::decode(&object.bytes).map_err(|why| PortError::unknown(format!("read {key}"), why))
-}
-
-/// Reads a whole file of a build: its own object, or else from the packed files; `None` when there
-/// is no file of this name.
-///
-/// # Errors
-/// As [`load_packed`].
-pub async fn read_file(
-    ports: &Ports,
-    build: &BuildId,
-    name: &str,
-) -> Result<Option<Bytes>, PortError> {
-    if let Some(object) = ports.objects.get(&key(build, name)).await? {
-        return Ok(Some(object.bytes));
-    }
-    let packed = load_packed(ports, build).await?;
-    Ok(packed.find(name).cloned())
-}
-
-/// Reads at most `most` bytes of a file from byte `first` on, packed or not; `None` when there is
-/// no file of this name. The result is empty beyond the file's end, and has the length of the whole
-/// file.
-///
-/// # Errors
-/// As [`load_packed`].
-pub async fn read_file_part(
-    ports: &Ports,
-    build: &BuildId,
-    name: &str,
-    first: u64,
-    most: usize,
-) -> Result<Option<ObjectPart>, PortError> {
-    if let Some(part) = ports.objects.get_part(&key(build, name), first, most).await? {
-        return Ok(Some(part));
-    }
-    let packed = load_packed(ports, build).await?;
-    Ok(packed.find(name).map(|content| slice_of(content, first, most)))
-}
-
 /// Returns at most `most` bytes of `content` from byte `first` on, empty beyond its end, with the
 /// length of all of `content`.
 pub fn slice_of(content: &Bytes, first: u64, most: usize) -> ObjectPart {
@@ -202,6 +231,16 @@ mod tests {
         packed.add("empty".to_owned(), Bytes::new());
         packed.add("odd \"\n/\u{e4}.bin".to_owned(), Bytes::from_static(b"\n\0\xff{"));
         packed
+    }
+
+    /// Z7.4, Z2.3: no two tenants share a key, and the address of a tenant is one part of a path.
+    #[test]
+    fn the_keys_and_the_address_of_logs_begin_with_the_tenant() {
+        let (tenant, build) = (TenantName::from("a/b c"), BuildId::from("1"));
+        let logs = BuildLogs { tenant: &tenant, build: &build };
+        assert_eq!(logs.key("docs/x"), "logs/a%2fb c/1/docs/x");
+        assert_eq!(logs.packed_key(), "logs/a%2fb c/1.files");
+        assert_eq!(logs.address("https://ci.test/logs/"), "https://ci.test/logs/a%2Fb%20c/1/");
     }
 
     /// Z7.4: the contents and names of files do not matter.

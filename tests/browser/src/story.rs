@@ -282,7 +282,7 @@ async fn archive(world: &World) -> Result<(), PortError> {
         let put = sluice_runtime::object::PutMode::Always;
         Objects::put(
             world,
-            &format!("logs/{build}/{name}"),
+            &format!("logs/acme/{build}/{name}"),
             Bytes::copy_from_slice(bytes),
             put,
             "text/plain",

@@ -63,7 +63,7 @@ async fn a_build_that_is_over_says_how_long_it_took_and_where_its_logs_are() {
         (&value!("FAILURE"), &value!(true), &value!(41.0))
     );
     assert_eq!(build["error_detail"], "2 of 314 tests failed");
-    assert_eq!(build["log_url"], format!("https://ci.example.org/logs/{id}/"));
+    assert_eq!(build["log_url"], format!("https://ci.example.org/logs/acme/{id}/"));
     assert_eq!(
         build["artifacts"].as_array().unwrap().len(),
         1,

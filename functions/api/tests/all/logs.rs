@@ -10,13 +10,52 @@ use bytes::Bytes;
 use http::Request;
 use sluice_api::{HttpLiveLogSource, LiveLogSource};
 use sluice_browser_tests::story::{ARCHIVED_LOG, B, D, G, LIVE_LOG, PAST, build_id};
-use sluice_model::BuildId;
-use sluice_records::logs::{self, PackedLogs};
+use sluice_model::{BuildId, TenantName};
+use sluice_records::logs::{BuildLogs, LOG, PackedLogs};
+use sluice_records::tenant;
 use sluice_runtime::object::PutMode;
 use std::collections::BTreeMap;
+use std::sync::LazyLock;
 
 fn past() -> BuildId {
     build_id(&PAST[0], "unit", 1)
+}
+
+/// Returns the logs of a build of the story's tenant.
+fn logs_of(build: &BuildId) -> BuildLogs<'_> {
+    static ACME: LazyLock<TenantName> = LazyLock::new(|| TenantName::from("acme"));
+    BuildLogs { tenant: &ACME, build }
+}
+
+/// Z2.3, Z7.4: the logs of a build, archived and live, are found below its own tenant only, and the
+/// error does not depend on whether another tenant has the build.
+#[tokio::test]
+async fn the_logs_of_another_tenants_build_are_not_found() {
+    let story = story().await;
+    let (ended, live) = (past(), build_id(&B, "integration", 1));
+    story.world.write_unchecked(tenant::put_on_tenant_list(&"other".into()).unwrap());
+    let paths = [
+        ("/logs/TENANT/BUILD/job-output.txt", &ended),
+        ("/logs/TENANT/BUILD/", &ended),
+        ("/logs/TENANT/BUILD/report", &ended),
+        ("/api/tenant/TENANT/build/BUILD/log", &ended),
+        ("/api/tenant/TENANT/build/BUILD/log", &live),
+    ];
+    for (path, build) in paths {
+        let answer = async |tenant: &str, build: &str| {
+            let path = path.replace("TENANT", tenant).replace("BUILD", build);
+            let response = get(&story.api, &path).await;
+            let body = String::from_utf8_lossy(response.body()).replace(build, "BUILD");
+            (response.status().as_u16(), body)
+        };
+        assert_eq!(answer("acme", build.as_str()).await.0, 200, "{path}");
+        let others = answer("other", build.as_str()).await;
+        assert_eq!(others.0, 404, "{path}");
+        assert_eq!(others, answer("other", &"0".repeat(32)).await, "{path}");
+        assert_eq!(answer("unknown", build.as_str()).await.0, 404, "{path}");
+    }
+    let without_tenant = format!("/logs/{ended}/job-output.txt");
+    assert_eq!(get(&story.api, &without_tenant).await.status(), 404);
 }
 
 /// Z7.4: a log is readable while the build runs.
@@ -71,7 +110,7 @@ async fn the_log_of_a_build_that_is_over_comes_from_the_archive() {
 #[tokio::test]
 async fn archived_files_are_served_and_confined() {
     let story = story().await;
-    let root = format!("/logs/{}", past());
+    let root = format!("/logs/acme/{}", past());
     let json = get(&story.api, &format!("{root}/job-output.json.gz")).await;
     assert_eq!(
         (&json.headers()["content-type"], &json.headers()["content-encoding"]),
@@ -87,8 +126,8 @@ async fn archived_files_are_served_and_confined() {
     for path in [
         format!("{root}/none.txt"),
         format!("{root}/%2e%2e/x"),
-        "/logs/short/job-output.txt".into(),
-        format!("/logs/{}/x", "0".repeat(32)),
+        "/logs/acme/short/job-output.txt".into(),
+        format!("/logs/acme/{}/x", "0".repeat(32)),
     ] {
         assert_eq!(get(&story.api, &path).await.status(), 404, "{path}");
     }
@@ -117,9 +156,9 @@ async fn files_that_lie_together_are_served_as_those_that_are_objects_of_their_o
     let story = story().await;
     let ports = story.world.ports();
     let (together, single) = (BuildId::derive(&["together"]), BuildId::derive(&["single"]));
-    logs::store_packed(&ports, &together, &packed()).await.unwrap();
+    logs_of(&together).store_packed(&ports, &packed()).await.unwrap();
     for (name, text) in FILES {
-        let (key, bytes) = (logs::key(&single, name), Bytes::from_static(text.as_bytes()));
+        let (key, bytes) = (logs_of(&single).key(name), Bytes::from_static(text.as_bytes()));
         ports.objects.put(&key, bytes, PutMode::Always, "text/plain").await.unwrap();
     }
     for (name, text) in FILES {
@@ -127,7 +166,7 @@ async fn files_that_lie_together_are_served_as_those_that_are_objects_of_their_o
             [None, Some("bytes=1-"), Some("bytes=0-1"), Some("bytes=5-2"), Some("bytes=900-")]
         {
             let ask = async |build: &BuildId| {
-                let mut request = Request::builder().uri(format!("/logs/{build}/{name}"));
+                let mut request = Request::builder().uri(format!("/logs/acme/{build}/{name}"));
                 if let Some(range) = range {
                     request = request.header("range", range);
                 }
@@ -147,8 +186,8 @@ async fn files_that_lie_together_are_served_as_those_that_are_objects_of_their_o
         }
     }
     for below in ["", "zuul-info", "report/"] {
-        let one = get(&story.api, &format!("/logs/{together}/{below}")).await;
-        let other = get(&story.api, &format!("/logs/{single}/{below}")).await;
+        let one = get(&story.api, &format!("/logs/acme/{together}/{below}")).await;
+        let other = get(&story.api, &format!("/logs/acme/{single}/{below}")).await;
         assert_eq!((one.status().as_u16(), other.status().as_u16()), (200, 200), "{below}");
         let other =
             String::from_utf8_lossy(other.body()).replace(single.as_str(), together.as_str());
@@ -162,22 +201,26 @@ async fn a_file_that_was_not_written_is_missing_and_a_large_one_is_listed_with_t
     let story = story().await;
     let ports = story.world.ports();
     let build = BuildId::derive(&["both"]);
-    logs::store_packed(&ports, &build, &packed()).await.unwrap();
+    logs_of(&build).store_packed(&ports, &packed()).await.unwrap();
     ports
         .objects
-        .put(&logs::key(&build, "large.txt"), "large".into(), PutMode::Always, "text/plain")
+        .put(&logs_of(&build).key("large.txt"), "large".into(), PutMode::Always, "text/plain")
         .await
         .unwrap();
     for name in ["job-output.json.gz", "zuul-info/none", "none/", "report/index.html/x"] {
-        assert_eq!(get(&story.api, &format!("/logs/{build}/{name}")).await.status(), 404, "{name}");
+        assert_eq!(
+            get(&story.api, &format!("/logs/acme/{build}/{name}")).await.status(),
+            404,
+            "{name}"
+        );
     }
     assert_eq!(
-        get(&story.api, &format!("/logs/{build}.files")).await.status(),
+        get(&story.api, &format!("/logs/acme/{build}.files")).await.status(),
         404,
         "it is no file of a build"
     );
-    assert_eq!(get(&story.api, &format!("/logs/{build}/large.txt")).await.body(), "large");
-    let list = get(&story.api, &format!("/logs/{build}/")).await;
+    assert_eq!(get(&story.api, &format!("/logs/acme/{build}/large.txt")).await.body(), "large");
+    let list = get(&story.api, &format!("/logs/acme/{build}/")).await;
     let list = String::from_utf8_lossy(list.body());
     let places =
         ["job-output.txt", "large.txt", "report/index.html"].map(|name| list.find(name).unwrap());
@@ -189,13 +232,16 @@ async fn a_file_that_was_not_written_is_missing_and_a_large_one_is_listed_with_t
 async fn the_log_of_a_build_that_is_over_is_followed_where_it_lies_with_other_files() {
     let story = story().await;
     let (ports, build) = (story.world.ports(), past());
-    ports.objects.delete(&logs::key(&build, logs::LOG)).await.unwrap();
-    logs::store_packed(&ports, &build, &packed()).await.unwrap();
+    ports.objects.delete(&logs_of(&build).key(LOG)).await.unwrap();
+    logs_of(&build).store_packed(&ports, &packed()).await.unwrap();
     let response = get(&story.api, &format!("/api/tenant/acme/build/{build}/log?offset=11")).await;
     assert_eq!(response.body().as_ref(), &FILES[1].1.as_bytes()[11..]);
     assert_eq!(response.headers()["x-log-ended"], "1");
     // Files that are stored as single objects are served too.
-    assert_eq!(get(&story.api, &format!("/logs/{build}/job-output.json.gz")).await.status(), 200);
+    assert_eq!(
+        get(&story.api, &format!("/logs/acme/{build}/job-output.json.gz")).await.status(),
+        200
+    );
 }
 
 /// Z7.4: an unreadable file is not reported as missing.
@@ -206,10 +252,10 @@ async fn files_that_lie_together_and_cannot_be_read_are_asked_for_again() {
     let build = BuildId::derive(&["damaged"]);
     ports
         .objects
-        .put(&logs::packed_key(&build), "{".into(), PutMode::Always, "text/plain")
+        .put(&logs_of(&build).packed_key(), "{".into(), PutMode::Always, "text/plain")
         .await
         .unwrap();
-    assert_eq!(get(&story.api, &format!("/logs/{build}/job-output.txt")).await.status(), 503);
+    assert_eq!(get(&story.api, &format!("/logs/acme/{build}/job-output.txt")).await.status(), 503);
 }
 
 /// Z7.4: the HTTP reader works with a server that behaves like an executor.

@@ -120,7 +120,7 @@ pub(super) fn ended(
     seconds: u64,
     why: Option<&str>,
 ) -> RunEnd {
-    let artifacts = serde_json::json!({"artifacts": [{"name": "Report", "url": format!("https://ci.example.org/logs/{build}/report/")}, {"broken": 1}]});
+    let artifacts = serde_json::json!({"artifacts": [{"name": "Report", "url": format!("https://ci.example.org/logs/acme/{build}/report/")}, {"broken": 1}]});
     RunEnd {
         result,
         detail: why.map(str::to_owned),
@@ -130,7 +130,7 @@ pub(super) fn ended(
         data: std::iter::once(("zuul".to_owned(), artifacts)).collect(),
         data_object: None,
         log_url: (result != BuildResult::Skipped)
-            .then(|| format!("https://ci.example.org/logs/{build}/")),
+            .then(|| format!("https://ci.example.org/logs/acme/{build}/")),
     }
 }
 

@@ -96,7 +96,7 @@ pub async fn run(options: DemoOptions) -> anyhow::Result<ExitCode> {
                 log.display()
             );
             print_progress!(
-                "the logs of builds are below {}logs/ while the system runs (`sluice demo --keep`).",
+                "the logs of builds are below {}logs/demo/ while the system runs (`sluice demo --keep`).",
                 local.pages()
             );
             ExitCode::FAILURE

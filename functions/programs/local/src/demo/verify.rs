@@ -17,7 +17,7 @@ use sluice_model::{BuildId, DeliveryId, Timestamp};
 use sluice_records::build;
 use sluice_records::codec::{decode, get};
 use sluice_records::delivery::{self, DeliveryRecord};
-use sluice_records::logs;
+use sluice_records::logs::{BuildLogs, LOG};
 use sluice_records::report::Buildset;
 use sluice_runtime::Ports;
 use std::process::ExitCode;
@@ -348,7 +348,8 @@ async fn first_task_seconds(
     let mut first: Option<Timestamp> = None;
     for id in ids {
         // A build that was stopped before it started has no log.
-        let Some(log) = logs::read_file(ports, id, logs::LOG).await? else { continue };
+        let logs = BuildLogs { tenant: &set.queue.tenant, build: id };
+        let Some(log) = logs.read_file(ports, LOG).await? else { continue };
         first = [first, first_task(&String::from_utf8_lossy(&log))].into_iter().flatten().min();
     }
     Ok(first.map(|first| first.since(received_at) as f64 / 1_000.0))
