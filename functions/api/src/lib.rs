@@ -1,10 +1,11 @@
 //! The REST API, the pages and the logs: everything that users and tools read (Z9.1, Z7.4).
 //!
 //! [`Api::answer`] answers one request; the caller (a function behind a gateway, the local machine)
-//! owns the sockets. The API never writes: answers are built from records and objects that other
-//! functions wrote. [`request`] parses path and query, [`route`] selects the handler, one module
-//! per subject builds the answer ([`status`], [`builds`], [`buildsets`], [`configuration`],
-//! [`pool`], [`logs`] …), and [`reply`] adds the headers.
+//! owns the sockets. Answers are built from records and objects that other functions wrote; the API
+//! writes nothing but the key pair of a project, when its public key is first requested.
+//! [`request`] parses path and query, [`route`] selects the handler, one module per subject builds
+//! the answer ([`status`], [`builds`], [`buildsets`], [`configuration`], [`pool`], [`logs`] …), and
+//! [`reply`] adds the headers.
 // The JSON of a job definition has about fifty attributes in one `json!`.
 #![recursion_limit = "256"]
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
@@ -69,6 +70,8 @@ pub struct Api {
     started_at: Timestamp,
     /// Whether pages of any origin may read the answers.
     any_page: bool,
+    /// Held while this process generates a key pair.
+    key_generation: tokio::sync::Mutex<()>,
 }
 
 impl Api {
@@ -79,7 +82,17 @@ impl Api {
         let started_at = ports.clock.now();
         let web_root = format!("{}/", web_root.trim_end_matches('/'));
         let (layouts, estimates) = (Layouts::default(), DurationEstimates::default());
-        Self { ports, layouts, live_logs, estimates, web_root, started_at, any_page: true }
+        let key_generation = tokio::sync::Mutex::default();
+        Self {
+            ports,
+            layouts,
+            live_logs,
+            estimates,
+            web_root,
+            started_at,
+            any_page: true,
+            key_generation,
+        }
     }
 
     /// Returns the API without the header that lets pages of other origins read its answers in a
@@ -90,7 +103,7 @@ impl Api {
         Self { any_page: false, ..self }
     }
 
-    /// Answers one request; writes nothing. Errors are answers too: a status and JSON with `error`
+    /// Answers one request. Errors are answers too: a status and JSON with `error`
     /// and `description`. A method that would write gets status 405.
     pub async fn answer(&self, request: Request<Bytes>) -> Response<Bytes> {
         let mut response = self.answer_any_page(request).await;

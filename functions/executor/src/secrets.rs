@@ -65,7 +65,7 @@ impl ProjectKeys {
         connection: &ConnectionName,
         project: &ProjectName,
     ) -> Result<Option<Arc<ProjectKey>>, PortError> {
-        let name = project_key::private_object(connection, project);
+        let name = project_key::object(connection, project);
         if let Some(cached) = self.find_cached(&name) {
             return Ok(Some(cached));
         }
@@ -125,7 +125,8 @@ mod tests {
     use sluice_memory::World;
     use sluice_model::Timestamp;
     use sluice_model::job::SecretUse;
-    use sluice_runtime::object::PutOutcome;
+    use sluice_records::project_key::KeyPairPem;
+    use sluice_runtime::object::PutMode;
 
     fn secret(project: &str, data: Value) -> SecretUse {
         SecretUse {
@@ -146,6 +147,35 @@ mod tests {
         serde_json::from_value(job).unwrap()
     }
 
+    /// Stores a key pair for a project of `github`, and returns the public key of the stored pair.
+    async fn store(ports: &Ports, project: &ProjectName, pair: &ProjectKey) -> String {
+        let (private, public) = (pair.to_pem().unwrap(), pair.public().to_pem().unwrap());
+        let pem = KeyPairPem { private: private.expose(), public: &public };
+        project_key::store(ports, &"github".into(), project, pem).await.unwrap()
+    }
+
+    /// Z5.2: a private key that was stored without its public key stays in use.
+    #[tokio::test]
+    async fn a_private_key_that_was_stored_alone_is_opened_and_not_replaced() {
+        let world = World::new(1, 0, Timestamp(1_800_000_000_000));
+        let ports = world.ports();
+        let pair = ProjectKey::generate().unwrap();
+        let (connection, one) =
+            (ConnectionName::from("github"), ProjectName::new("forge.test", "org/one"));
+        let (pem, public) = (pair.to_pem().unwrap(), pair.public().to_pem().unwrap());
+        let name = project_key::object(&connection, &one);
+        let sealed = ports.seal.seal(&name, pem.expose()).await.unwrap();
+        for (key, content) in
+            [(name, sealed), ("keys/github/org/one.pub".to_owned(), public.clone().into())]
+        {
+            ports.objects.put(&key, content.into(), PutMode::Always, "text/plain").await.unwrap();
+        }
+        let opened = project_key::open(&ports, &connection, &one).await.unwrap();
+        assert_eq!(opened.unwrap(), pem.expose());
+        let stored = store(&ports, &one, &ProjectKey::generate().unwrap()).await;
+        assert_eq!(stored, public);
+    }
+
     /// Z5.1, Z5.2, Z5.3, E4
     #[tokio::test]
     async fn a_secret_opens_with_its_own_projects_key_and_with_no_other() {
@@ -154,18 +184,18 @@ mod tests {
         let pair = ProjectKey::generate().unwrap();
         let (connection, one) =
             (ConnectionName::from("github"), ProjectName::new("forge.test", "org/one"));
-        let pem = pair.to_pem().unwrap();
-        assert_eq!(
-            project_key::store(&ports, &connection, &one, pem.expose()).await.unwrap(),
-            PutOutcome::Yes
-        );
-        let other = ProjectKey::generate().unwrap().to_pem().unwrap();
-        let again = project_key::store(&ports, &connection, &one, other.expose()).await.unwrap();
-        assert_eq!(again, PutOutcome::ConditionFailed, "a key pair is never replaced");
+        let (pem, public) = (pair.to_pem().unwrap(), pair.public().to_pem().unwrap());
+        let stored = store(&ports, &one, &pair).await;
+        assert_eq!(stored, public);
+        let other = ProjectKey::generate().unwrap();
+        assert_eq!(store(&ports, &one, &other).await, public, "a key pair is never replaced");
         let stored = ports.objects.get("keys/github/org/one.pem").await.unwrap().unwrap();
-        let unsealed = ports.seal.open("keys/github/org/one.pem", &stored.bytes).await.unwrap();
+        let sealed = stored.bytes.strip_prefix(public.as_bytes()).unwrap();
+        let unsealed = ports.seal.open("keys/github/org/one.pem", sealed).await.unwrap();
         assert_eq!(unsealed, pem.expose(), "it is sealed under its own name");
-        assert_ne!(stored.bytes, unsealed);
+        assert_ne!(sealed, unsealed);
+        let opened = project_key::open(&ports, &connection, &one).await.unwrap();
+        assert_eq!(opened.unwrap(), pem.expose());
 
         let hidden = pair.public().encrypt(b"correct horse").unwrap().to_value();
         let data =
@@ -186,7 +216,7 @@ mod tests {
         let copied = secret("org/two", data.clone());
         let opened = keys.open(&job("org/two", &copied)).await.unwrap();
         assert_eq!(opened.get(&copied), None, "that project has no key pair");
-        project_key::store(&ports, &connection, &copied.project, other.expose()).await.unwrap();
+        store(&ports, &copied.project, &other).await;
         let opened = keys.open(&job("org/two", &copied)).await.unwrap();
         assert_eq!(opened.get(&copied), None, "it was encrypted for another project");
         // A parent that it is passed to, or a child that inherits it, may lie in another project,

@@ -47,7 +47,7 @@ const CALLS: &[(&str, &[&str])] = &[
             "returned/1",
         ],
     ),
-    ("kms:Encrypt", &["key", "returned/1"]),
+    ("kms:Encrypt", &["key", "keys/1", "returned/1"]),
     ("ec2:RunInstances", &["instance"]),
     ("ec2:TerminateInstances", &["instance"]),
     ("ec2:CreateTags", &["instance"]),
@@ -103,7 +103,6 @@ const OBJECTS: &[&str] = &[
     "logs/1",
     "returned/1",
     "keys/1.pem",
-    "keys/1.pub",
 ];
 
 const QUEUES: &[&str] = &[
@@ -152,7 +151,8 @@ fn table_of_allowed() -> String {
     let policies = Policies::of(&plan);
     let context = Context::none()
         .with("aws:RequestTag/sluice:provider", "here")
-        .with("aws:ResourceTag/sluice:provider", "here");
+        .with("aws:ResourceTag/sluice:provider", "here")
+        .with("s3:if-none-match", "*");
     let mut text = String::new();
     for (principal, _) in plan.principals() {
         writeln!(text, "{principal}").unwrap();
@@ -247,6 +247,26 @@ fn the_launcher_ends_and_marks_only_instances_that_a_launcher_made() {
 }
 
 /// C2.2, Z2.2: who runs or digests what strangers wrote cannot order a landing, whatever becomes of
+/// C2.2, Z5.2: a key pair is made when it is first needed, and none is replaced or opened.
+#[test]
+fn the_api_stores_key_pairs_and_can_neither_replace_nor_decrypt_one() {
+    let plan = our_plan();
+    let policies = Policies::of(&plan);
+    let put = |key: &str, context: &Context| {
+        policies.decide("api", "s3:PutObject", &arn(&plan, "s3:PutObject", key), context)
+    };
+    let if_absent = Context::none().with("s3:if-none-match", "*");
+    assert_eq!(put("keys/github/a.pem", &if_absent), PolicyDecision::Allowed);
+    assert_eq!(put("keys/github/a.pem", &Context::none()), PolicyDecision::NotAllowed);
+    assert_eq!(put("logs/acme/1/a", &if_absent), PolicyDecision::NotAllowed);
+    let seal = |action: &str| {
+        let context = Context::none().with("kms:EncryptionContext:sluice", "keys/github/a.pem");
+        policies.decide("api", action, &plan.keys[0].arn, &context)
+    };
+    assert_eq!(seal("kms:Encrypt"), PolicyDecision::Allowed);
+    assert_eq!(seal("kms:Decrypt"), PolicyDecision::NotAllowed);
+}
+
 /// it.
 #[test]
 fn functions_that_face_the_internet_write_only_their_own_records() {

@@ -5,32 +5,60 @@ use serde_json::Value;
 use sluice_config::Trust;
 use sluice_config::layout::{Layout, LayoutSources};
 use sluice_config::tenant::{SYSTEM, TenantConfig, TenantProject, included_project};
+use sluice_keys::{ProjectKey, Secret};
 use sluice_memory::World;
 use sluice_records::layout::Layouts;
-use sluice_records::project_key;
+use sluice_records::project_key::{self, KeyPairPem};
 use sluice_runtime::object::PutMode;
 use std::collections::BTreeMap;
 
-const PEM: &str = "-----BEGIN PUBLIC KEY-----\nMIIC\n-----END PUBLIC KEY-----\n";
+/// The private key is not read by the API.
+const PEM: KeyPairPem<'_> = KeyPairPem {
+    private: b"private",
+    public: "-----BEGIN PUBLIC KEY-----\nMIIC\n-----END PUBLIC KEY-----\n",
+};
 
-async fn publish(world: &World, project: &str) {
-    project_key::publish(&world.ports(), &"github".into(), &project.into(), PEM).await.unwrap();
+async fn store(world: &World, project: &str) {
+    project_key::store(&world.ports(), &"github".into(), &project.into(), PEM).await.unwrap();
+}
+
+/// Returns the keys of all objects with key pairs.
+fn pairs(world: &World) -> Vec<String> {
+    world.object_keys().into_iter().filter(|key| key.starts_with("keys/")).collect()
 }
 
 /// Z5.2, Z9.1: the public key matches the private key, and is found by short and canonical name.
 #[tokio::test]
 async fn the_public_key_of_a_project_is_served_as_text() {
     let story = story().await;
-    publish(&story.world, "github.com/org/app").await;
+    store(&story.world, "github.com/org/app").await;
     for name in ["org/app", "github.com/org/app"] {
         let response = get(&story.api, &format!("/api/tenant/acme/key/{name}.pub")).await;
         assert_eq!(
             (response.status().as_u16(), &response.body()[..]),
-            (200, PEM.as_bytes()),
+            (200, PEM.public.as_bytes()),
             "{name}"
         );
         assert!(response.headers()["content-type"].to_str().unwrap().starts_with("text/plain"));
     }
+}
+
+/// Z5.2: the key pair is made when it is first needed, once, and the served key is that of the
+/// stored private key. Concurrent requests get one key.
+#[tokio::test]
+async fn the_first_request_for_a_projects_key_makes_its_pair() {
+    let story = story().await;
+    assert_eq!(pairs(&story.world), Vec::<String>::new());
+    let path = "/api/tenant/acme/key/org/app.pub";
+    let (first, second) = futures::join!(get(&story.api, path), get(&story.api, path));
+    assert_eq!((first.status().as_u16(), second.status().as_u16()), (200, 200));
+    assert_eq!(first.body(), second.body());
+    assert_eq!(pairs(&story.world), ["keys/github/org/app.pem"]);
+    let (connection, project) = ("github".into(), "github.com/org/app".into());
+    let opened = project_key::open(&story.world.ports(), &connection, &project).await.unwrap();
+    let pair = ProjectKey::from_pem(&Secret::new(opened.unwrap())).unwrap();
+    assert_eq!(first.body(), &pair.public().to_pem().unwrap());
+    assert_eq!(get(&story.api, path).await.body(), first.body());
 }
 
 /// Z2.5, Z5.2: a tenant's included files are a project with its own key pair, whose public key is
@@ -40,7 +68,7 @@ async fn the_public_key_of_included_files_is_served() {
     let story = story().await;
     let ports = story.world.ports();
     let path = "/api/tenant/acme/key/system/included.pub";
-    project_key::publish(&ports, &SYSTEM.into(), &included_project(), PEM).await.unwrap();
+    project_key::store(&ports, &SYSTEM.into(), &included_project(), PEM).await.unwrap();
     let live = Layouts::default().load_live(&ports, &"acme".into()).await.unwrap().unwrap();
     let tenant = TenantConfig {
         include: vec!["global.yaml".to_owned()],
@@ -58,16 +86,15 @@ async fn the_public_key_of_included_files_is_served() {
         .await
         .unwrap();
     let response = get(&story.api, path).await;
-    assert_eq!((response.status().as_u16(), &response.body()[..]), (200, PEM.as_bytes()));
+    assert_eq!((response.status().as_u16(), &response.body()[..]), (200, PEM.public.as_bytes()));
 }
 
-/// Z5.2, Z2.1: the error for a missing key, or a key of another tenant, says what to do.
+/// Z5.2, Z2.1: nothing is made for what is no project of the tenant, and the error says why.
 #[tokio::test]
-async fn the_error_for_a_missing_key_says_what_to_do() {
+async fn a_key_of_no_project_of_the_tenant_is_not_found_and_not_made() {
     let story = story().await;
-    publish(&story.world, "github.com/org/elsewhere").await;
+    store(&story.world, "github.com/org/elsewhere").await;
     let cases = [
-        ("acme/key/org/app.pub", "sluice secret key github.com/org/app"),
         ("acme/key/org/elsewhere.pub", "no project org/elsewhere"),
         ("acme/key/system/included.pub", "no project system/included"),
         ("acme/key/org/app.pem", "key/PROJECT.pub"),
@@ -81,4 +108,5 @@ async fn the_error_for_a_missing_key_says_what_to_do() {
         assert_eq!(response.status(), 404, "{path}");
         assert!(body["description"].as_str().unwrap().contains(expected), "{path}: {body}");
     }
+    assert_eq!(pairs(&story.world), ["keys/github/org/elsewhere.pem"]);
 }

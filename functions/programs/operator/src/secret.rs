@@ -5,10 +5,11 @@ use crate::output::print_line;
 use anyhow::{Context as _, anyhow, bail};
 use clap::Subcommand;
 use sluice_config::tenant::{SYSTEM, included_project};
-use sluice_keys::{ProjectKey, Secret};
+use sluice_keys::{ProjectKey, ProjectPublicKey, Secret};
 use sluice_model::{ConnectionName, ProjectName};
 use sluice_records::layout::Layouts;
-use sluice_records::{connection, project_key, tenant};
+use sluice_records::project_key::{self, KeyPairPem};
+use sluice_records::{connection, tenant};
 use sluice_runtime::Ports;
 use std::collections::BTreeSet;
 use std::io::Read as _;
@@ -69,10 +70,7 @@ pub async fn run(command: SecretCommand) -> anyhow::Result<()> {
 /// # Errors
 /// When no project or several projects have this name, or the store does not answer.
 pub async fn show(data: Option<PathBuf>, project: &str) -> anyhow::Result<()> {
-    print_line!(
-        "{}",
-        ensure_pair(&operator(data).await?, project).await?.public().to_pem()?.trim_end()
-    );
+    print_line!("{}", ensure_pair(&operator(data).await?, project).await?.to_pem()?.trim_end());
     Ok(())
 }
 
@@ -84,16 +82,12 @@ pub async fn show(data: Option<PathBuf>, project: &str) -> anyhow::Result<()> {
 /// As [`show`], or when the value cannot be read.
 pub async fn encrypt(data: Option<PathBuf>, project: &str, value: &Path) -> anyhow::Result<()> {
     let plain = read(value)?;
-    print_line!(
-        "{}",
-        ensure_pair(&operator(data).await?, project).await?.public().encrypt(plain.expose())?
-    );
+    print_line!("{}", ensure_pair(&operator(data).await?, project).await?.encrypt(plain.expose())?);
     Ok(())
 }
 
 /// Reads a private key from `file`, or from standard input for `-`, and stores it for the project
-/// `named`, so that secrets encrypted for it elsewhere stay valid. Also publishes its public key.
-/// An error, without storing it, if the project has another key. Importing the same key again
+/// `named`, so that secrets encrypted for it elsewhere stay valid. An error, without storing it, if the project has another key. Importing the same key again
 /// succeeds.
 ///
 /// # Errors
@@ -102,10 +96,9 @@ pub async fn import(data: Option<PathBuf>, named: &str, file: &Path) -> anyhow::
     let given = private_key(&read(file)?)?;
     let ports = operator(data).await?;
     let (connection, project) = find_project(&ports, named).await?;
-    project_key::store(&ports, &connection, &project, given.to_pem()?.expose()).await?;
-    if publish_stored_pair(&ports, &connection, &project).await?.public().to_pem()?
-        != given.public().to_pem()?
-    {
+    let (private, public) = (given.to_pem()?, given.public().to_pem()?);
+    let pem = KeyPairPem { private: private.expose(), public: &public };
+    if project_key::store(&ports, &connection, &project, pem).await? != public {
         bail!(
             "could not import the key: {project} already has another key pair, and its secrets may be encrypted for it; nothing was stored. Encrypt the values for that key pair instead (`sluice secret encrypt {project}`)"
         );
@@ -139,30 +132,21 @@ fn read(file: &Path) -> anyhow::Result<Secret> {
     ))
 }
 
-/// Returns the key pair of the project with the short or canonical name `named`. Generates and
-/// stores it if there is none, and publishes its public key in any case. Concurrent callers get the
-/// same pair. An error if no project or several projects have the name.
-async fn ensure_pair(ports: &Ports, named: &str) -> anyhow::Result<ProjectKey> {
+/// Returns the public key of the project with the short or canonical name `named`. Generates and
+/// stores a key pair if it has none; concurrent callers get the key of one pair. An error if no
+/// project or several projects have the name.
+async fn ensure_pair(ports: &Ports, named: &str) -> anyhow::Result<ProjectPublicKey> {
     let (connection, project) = find_project(ports, named).await?;
-    if project_key::open(ports, &connection, &project).await?.is_none() {
-        let made = tokio::task::spawn_blocking(ProjectKey::generate).await??;
-        project_key::store(ports, &connection, &project, made.to_pem()?.expose()).await?;
-    }
-    publish_stored_pair(ports, &connection, &project).await
-}
-
-/// Returns the stored key pair of a project, and stores its public key beside it, where the API
-/// finds it. An error if there is no stored pair: the caller must have stored one.
-async fn publish_stored_pair(
-    ports: &Ports,
-    connection: &ConnectionName,
-    project: &ProjectName,
-) -> anyhow::Result<ProjectKey> {
-    let pem = project_key::open(ports, connection, project).await?;
-    let pem = pem.context("could not load the key pair that was just stored; run this again")?;
-    let pair = ProjectKey::from_pem(&Secret::new(pem))?;
-    project_key::publish(ports, connection, project, &pair.public().to_pem()?).await?;
-    Ok(pair)
+    let public = match project_key::load_public(ports, &connection, &project).await? {
+        Some(public) => public,
+        None => {
+            let made = tokio::task::spawn_blocking(ProjectKey::generate).await??;
+            let (private, public) = (made.to_pem()?, made.public().to_pem()?);
+            let pem = KeyPairPem { private: private.expose(), public: &public };
+            project_key::store(ports, &connection, &project, pem).await?
+        }
+    };
+    Ok(ProjectPublicKey::from_pem(&public)?)
 }
 
 /// Returns the connection and canonical name of the project with this short or canonical name in

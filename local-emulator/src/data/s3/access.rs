@@ -94,7 +94,8 @@ impl S3Auth for Guard {
 #[async_trait::async_trait]
 impl S3Access for Guard {
     /// Records that the signature was verified, if the request has one, and returns an error unless
-    /// the caller's policies allow the operation. An unsigned request is an error. Operations that
+    /// the caller's policies allow the operation; they see the header `If-None-Match` as
+    /// `s3:if-none-match`. An unsigned request is an error. Operations that
     /// the emulator does not have are refused as not implemented. The source of a copy and the keys
     /// of a deletion of several objects are not checked here, but by the operation.
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
@@ -134,7 +135,11 @@ impl S3Access for Guard {
             }
         };
         if on_object {
-            self.check_object(credentials, action, bucket, key)
+            let if_none_match = context.headers().get("if-none-match");
+            let if_none_match = if_none_match.and_then(|value| value.to_str().ok());
+            let values = if_none_match.map(|value| ("s3:if-none-match", value));
+            let arn = Account::object_arn(bucket, key);
+            refuse(self.caller(credentials)?.check_with(action, &arn, values.as_slice()))
         } else {
             self.check_bucket(credentials, action, bucket)
         }

@@ -8,7 +8,7 @@ use sluice_model::ProjectName;
 use sluice_model::change::ChangeKey;
 use sluice_model::git::BranchKey;
 use sluice_model::job::Playbook;
-use sluice_records::project_key;
+use sluice_records::project_key::{self, KeyPairPem};
 use sluice_scenarios::Site;
 use std::sync::OnceLock;
 
@@ -27,13 +27,17 @@ fn secret(name: &str, word: &str) -> String {
 
 /// Stores the key pair for these projects.
 fn store_keys(site: &Site, projects: &[&str]) {
-    let pem = pair().to_pem().unwrap();
     for project in projects {
-        let name = ProjectName::new("forge.test", project);
-        poll_once(project_key::store(&site.ports(), &"github".into(), &name, pem.expose()))
-            .unwrap()
-            .unwrap();
+        store_key(site, project, pair());
     }
+}
+
+/// Stores a key pair for a project.
+fn store_key(site: &Site, project: &str, pair: &ProjectKey) {
+    let (private, public) = (pair.to_pem().unwrap(), pair.public().to_pem().unwrap());
+    let pem = KeyPairPem { private: private.expose(), public: &public };
+    let name = ProjectName::new("forge.test", project);
+    poll_once(project_key::store(&site.ports(), &"github".into(), &name, pem)).unwrap().unwrap();
 }
 
 /// Returns the playbooks of a build in the order they run, each with the names and decrypted values
@@ -187,11 +191,7 @@ fn a_secret_of_one_branch_is_decrypted_for_a_job_on_another() {
     ];
     let mut site = Site::new(7, MAIN, repositories, judge);
     store_keys(&site, &["org/one"]);
-    let other = ProjectKey::generate().unwrap().to_pem().unwrap();
-    let two = ProjectName::new("forge.test", "org/two");
-    poll_once(project_key::store(&site.ports(), &"github".into(), &two, other.expose()))
-        .unwrap()
-        .unwrap();
+    store_key(&site, "org/two", &ProjectKey::generate().unwrap());
     let stable =
         BranchKey { project: ProjectName::new("forge.test", "org/one"), branch: "stable".into() };
     site.forge.push(&stable, &[(".zuul.yaml", job)]);
