@@ -365,3 +365,7 @@ fn static_host(layout: &Layout, node: &sluice_config::layout::StaticNode) -> Sta
         max_parallel: 1,
     }
 }
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod attributes_of_nodes;

@@ -13,13 +13,18 @@ use super::Layout;
 use super::flatten_nodesets::flatten;
 use super::inputs::{File, identity};
 use super::providers::is_built;
+use crate::connection::Driver;
 use crate::error::{ConfigError, Diagnostic, DiagnosticKind};
 use crate::fragment::Source;
 use crate::layout::{LabelOffer, LabelOffers, ProviderConfig};
-use crate::objects::{JobStanza, NodesetBody, NodesetRef, ProviderObject, Span, Stanza};
-use crate::pipeline::{Pipeline, ReporterKind, SUPERSEDES_MAX, TriggerKind};
+use crate::objects::{
+    JobStanza, NodesetBody, NodesetRef, ProjectStanza, ProviderObject, Span, Stanza,
+};
+use crate::pipeline::{FilterKind, Pipeline, ReporterKind, SUPERSEDES_MAX, TriggerKind};
 use crate::tenant::{Access, MainConfig, TenantConfig};
 use crate::yaml::Mark;
+use sluice_model::ConnectionName;
+use sluice_model::job::NodeSet;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -98,6 +103,7 @@ impl<'l> Warnings<'l> {
                 }
             }
             Stanza::Project(project) | Stanza::ProjectTemplate(project) => {
+                self.parameters(stanza, project, source);
                 for job in project.pipelines.values().flat_map(|jobs| &jobs.jobs) {
                     self.job(job, source);
                 }
@@ -110,6 +116,15 @@ impl<'l> Warnings<'l> {
                     source,
                     nodeset.span,
                 );
+            }
+            Stanza::Queue(queue) if queue.dependencies_by_topic => {
+                let message =
+                    "\"dependencies-by-topic\" has no effect yet: no supported forge has \
+                               topics"
+                        .to_owned();
+                let (stanza, attribute) =
+                    (format!("queue {}", queue.name), "dependencies-by-topic");
+                self.warn(&stanza, attribute, source, queue.span, message);
             }
             Stanza::Secret(secret) if secret.oidc.is_some() => {
                 let message =
@@ -152,8 +167,15 @@ impl<'l> Warnings<'l> {
             let message = format!("\"{attribute}\" is {}", list::NO_EFFECT);
             self.warn(&format!("{kind} {}", object.name), attribute, source, span, message);
         }
+        let is_static = matches!(kind, "section" | "provider") && self.is_static(kind, object);
+        for attribute in parts::of_static_nodes(object).into_iter().filter(|_| is_static) {
+            let span = object.spans.of(attribute).unwrap_or(object.span);
+            let message =
+                format!("\"{attribute}\" has no effect on static nodes: {}", list::OF_CLOUD_NODES);
+            self.warn(&format!("{kind} {}", object.name), attribute, source, span, message);
+        }
         let uncounted = parts::uncounted(object);
-        if !uncounted.is_empty() {
+        if !is_static && !uncounted.is_empty() {
             let span = ["resource-limits", "quota"].iter().find_map(|name| object.spans.of(name));
             let message = format!(
                 "limits of {} are not enforced yet: only those of instances are",
@@ -161,6 +183,44 @@ impl<'l> Warnings<'l> {
             );
             let stanza = format!("{kind} {}", object.name);
             self.warn(&stanza, "resource-limits", source, span.unwrap_or(object.span), message);
+        }
+    }
+
+    /// Returns whether a section or provider (`kind`) has static nodes: a provider without a
+    /// connection, and a section that sets its connection to null or to one of the static driver,
+    /// or that has nodes. `false` for an invalid provider.
+    fn is_static(&self, kind: &str, object: &ProviderObject) -> bool {
+        let driver = |name: &str| self.layout.connections().driver(name);
+        let is_static =
+            |name: Option<&str>| name.is_none_or(|name| driver(name) == Some(Driver::Static));
+        if kind == "provider" {
+            let mut providers = self.layout.providers().iter();
+            let found = providers.find(|provider| provider.name.as_str() == object.name);
+            return found.is_some_and(|found| {
+                is_static(found.connection.as_ref().map(ConnectionName::as_str))
+            });
+        }
+        match object.attributes.get("connection") {
+            Some(connection) => is_static(connection.as_str()),
+            None => object.attributes.contains_key("nodes"),
+        }
+    }
+
+    /// Adds a warning for each pipeline of a project or template that has parameters.
+    fn parameters(&mut self, stanza: &Stanza, project: &ProjectStanza, source: &Source) {
+        let kind = match stanza {
+            Stanza::ProjectTemplate(_) => "project-template",
+            _ => "project",
+        };
+        for (pipeline, _) in
+            project.pipelines.iter().filter(|(_, jobs)| !jobs.parameters.is_empty())
+        {
+            let message = format!(
+                "parameters of manual enqueues are not supported yet: those in {pipeline} have no \
+                 effect"
+            );
+            let stanza = format!("{kind} {}", project.name.as_deref().unwrap_or_default());
+            self.warn(stanza.trim_end(), "parameters", source, project.span, message);
         }
     }
 
@@ -268,6 +328,15 @@ impl<'l> Warnings<'l> {
                 self.warn(&stanza, "reporters", source, span, message);
             }
         }
+        for (attribute, filters) in [("require", &pipeline.require), ("reject", &pipeline.reject)] {
+            for filter in filters.iter().filter(|one| !matches!(one.kind, FilterKind::GitHub(_))) {
+                let message = format!(
+                    "requirements for changes of {} are not supported yet: no change of it is read",
+                    filter.connection
+                );
+                self.warn(&stanza, attribute, source, span, message);
+            }
+        }
         if pipeline.allow_parameters {
             let message = "parameters of manual enqueues are not supported yet".to_owned();
             self.warn(&stanza, "allow-parameters", source, span, message);
@@ -336,6 +405,11 @@ impl TenantConfig {
                 "web-root",
                 self.web_root.is_some(),
                 "\"web-root\" is not supported yet: links use the system's own address".to_owned(),
+            ),
+            (
+                "default-ansible-version",
+                self.default_ansible_version.as_deref() == Some("9"),
+                "\"default-ansible-version\": all jobs run with Ansible 11".to_owned(),
             ),
             (
                 "report-build-page",

@@ -298,9 +298,8 @@ fn limits_of_uncounted_resources_are_reported() {
     let with = |section: &str| {
         warnings(&format!(
             "
-- label: {{name: big}}
-- section: {{name: s, connection: null, nodes: [{{name: a.example.com, labels: [big]}}]{section}}}
-- provider: {{name: p, section: s, include-all-node-labels: true}}
+- section: {{name: s, connection: ec2, region: r{section}}}
+- provider: {{name: p, section: s}}
 "
         ))
     };
@@ -314,6 +313,52 @@ fn limits_of_uncounted_resources_are_reported() {
         warnings(text),
         ["image i: \"config-drive\"", "label l: \"aliases\"", "label l: \"snapshot-timeout\""]
             .map(|what| format!("{what} is not supported yet and has no effect on nodes"))
+    );
+}
+
+/// Z1.10, L3.10, Z6.6: what only nodes of clouds have is reported for static nodes, in the section
+/// and in the provider, and what static nodes themselves have is not.
+#[test]
+fn attributes_of_cloud_nodes_are_reported_for_static_nodes() {
+    let with = |section: &str, provider: &str| {
+        warnings(&format!(
+            "
+- label: {{name: big}}
+- section: {{name: s, connection: null, nodes: [{{name: a.example.com, labels: [big], username: u, connection-port: 2222}}]{section}}}
+- provider: {{name: p, section: s, include-all-node-labels: true{provider}}}
+"
+        ))
+    };
+    assert_eq!(with("", ""), Vec::<String>::new());
+    let diagnostics = |stanza: &str, attribute: &str| {
+        vec![format!(
+            "{stanza}: \"{attribute}\" has no effect on static nodes: only nodes of clouds have it; user and port of a static node are in `nodes`"
+        )]
+    };
+    let limits = diagnostics("section s", "resource-limits");
+    assert_eq!(with(", quota: {instances: 3, ram: 4096}", ""), limits);
+    let timeout = diagnostics("section s", "boot-timeout");
+    assert_eq!(with(", label-defaults: {boot-timeout: 60}", ""), timeout);
+    let user = diagnostics("provider p", "username");
+    assert_eq!(with("", ", image-defaults: {username: root}"), user);
+}
+
+/// Z6.1, Z6.6: parameters of manual enqueues, dependencies by topic and requirements for changes of
+/// forges that are not read are reported.
+#[test]
+fn what_no_forge_or_command_can_meet_is_reported() {
+    let text = "
+- pipeline: {name: asked, manager: independent, require: {gerrit: {open: true}}, trigger: {github: [{event: push}]}}
+- queue: {name: q, allow-circular-dependencies: true, dependencies-by-topic: true}
+- project: {name: org/project, check: {parameters: [{name: a, type: string}], jobs: [base]}}
+";
+    assert_eq!(
+        warnings(text),
+        [
+            "pipeline asked: requirements for changes of gerrit are not supported yet: no change of it is read",
+            "project org/project: parameters of manual enqueues are not supported yet: those in check have no effect",
+            "queue q: \"dependencies-by-topic\" has no effect yet: no supported forge has topics",
+        ]
     );
 }
 

@@ -11,6 +11,7 @@ mod documents;
 mod effects;
 mod exceptions;
 mod list;
+mod readers;
 mod tables;
 mod untrusted;
 mod walk;

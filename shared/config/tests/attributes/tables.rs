@@ -4,7 +4,7 @@
 use crate::common::ATTRIBUTES;
 use crate::effects::NOT_SEEN;
 use crate::exceptions::SYSTEM;
-use sluice_config::layout::{IGNORED_ATTRIBUTES, IGNORED_DRIVER_OBJECTS};
+use sluice_config::layout::{IGNORED_ATTRIBUTES, IGNORED_DRIVER_OBJECTS, IgnoredAttribute};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::path::Path;
@@ -22,24 +22,39 @@ type Names<'a> = BTreeMap<&'a str, BTreeSet<&'a str>>;
 /// Returns the object's name in the list of ignored attributes.
 fn kind(object: &str) -> &str {
     match object {
+        "entry of a project" | "entry of a template" => "job",
         "image" | "flavor" | "label" | "section" | "provider" => "node",
         "aws section/provider" | "static section/provider" => "node",
         other => other,
     }
 }
 
-/// Returns whether every value of an attribute is ignored. `path` has dots between the names.
-fn is_ignored(object: &str, path: &str) -> bool {
+/// How much of an attribute is ignored.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Ignored {
+    Wholly,
+    /// Some values are.
+    Partly,
+    Not,
+}
+
+/// Returns how much of an attribute the list of ignored attributes has. `path` has dots between
+/// the names.
+pub fn ignored(object: &str, path: &str) -> Ignored {
     if IGNORED_DRIVER_OBJECTS.contains(&object) {
-        return true;
+        return Ignored::Wholly;
     }
-    let first = path.split('.').next().unwrap_or(path);
-    let last = path.rsplit('.').next().unwrap_or(path);
-    IGNORED_ATTRIBUTES.iter().any(|entry| {
-        entry.object == kind(object)
-            && !entry.is_partial
-            && [path, first, last].contains(&entry.attribute)
-    })
+    let is_of = |entry: &&IgnoredAttribute| {
+        let of_static = object == "static section/provider" && !path.starts_with("nodes");
+        (entry.object == kind(object) || (of_static && entry.object == "static node"))
+            && (entry.attribute == path || path.split('.').any(|part| part == entry.attribute))
+    };
+    let entries: Vec<&IgnoredAttribute> = IGNORED_ATTRIBUTES.iter().filter(is_of).collect();
+    match entries.iter().any(|entry| !entry.is_partial) {
+        true => Ignored::Wholly,
+        false if entries.is_empty() => Ignored::Not,
+        false => Ignored::Partly,
+    }
 }
 
 /// Returns the attributes as the text of a table's cell.
@@ -70,8 +85,11 @@ fn tables() -> String {
         if !is_configuration || !is_name || object.starts_with(SYSTEM) {
             continue;
         }
-        let (acts, ignored) = objects.entry(object).or_default();
-        let names = if is_ignored(object, path) { ignored } else { acts };
+        let (acts, without_effect) = objects.entry(object).or_default();
+        let names = match ignored(object, path) {
+            Ignored::Wholly => without_effect,
+            Ignored::Partly | Ignored::Not => acts,
+        };
         let first = path.split('.').next().unwrap_or(path);
         let last = path.rsplit('.').next().unwrap_or(path);
         let below = names.entry(first).or_default();
@@ -80,9 +98,9 @@ fn tables() -> String {
         }
     }
     let mut text = "| object | carried out | ignored |\n|---|---|---|\n".to_owned();
-    for (object, (acts, ignored)) in &objects {
+    for (object, (acts, without_effect)) in &objects {
         let object = object.replace('|', "/");
-        writeln!(text, "| `{object}` | {} | {} |", cell(acts), cell(ignored)).unwrap();
+        writeln!(text, "| `{object}` | {} | {} |", cell(acts), cell(without_effect)).unwrap();
     }
     text += "\n| object | attribute | ignored values | instead |\n|---|---|---|---|\n";
     let mut rows = BTreeSet::new();

@@ -5,7 +5,8 @@
 #[derive(Debug, Clone, Copy)]
 pub struct IgnoredAttribute {
     /// The object: `job`, `pipeline`, `tenant`, …; `node` stands for images, flavors, labels,
-    /// sections and providers, and the defaults and members in them.
+    /// sections and providers, and the defaults and members in them; `static node` for sections and
+    /// providers of static nodes, with their defaults and members, but without `nodes`.
     pub object: &'static str,
     /// The attribute's name, with its parent where that is needed to tell it apart.
     pub attribute: &'static str,
@@ -42,6 +43,9 @@ const fn partly(
 const WITHOUT: &str = "not supported yet: the job runs without it";
 /// What happens instead when an attribute of a node object is ignored.
 pub(super) const NO_EFFECT: &str = "not supported yet and has no effect on nodes";
+/// What happens instead when an attribute is ignored that static nodes have no use for.
+pub(super) const OF_CLOUD_NODES: &str =
+    "only nodes of clouds have it; user and port of a static node are in `nodes`";
 /// What happens instead when an access rule is ignored.
 const OPEN: &str = "everyone who can reach the pages and the API can read everything";
 
@@ -69,11 +73,13 @@ pub const IGNORED_ATTRIBUTES: &[IgnoredAttribute] = &[
     ignored("job", "workspace", WITHOUT),
     ignored("job", "workspace-checkout", WITHOUT),
     ignored("node", "aliases", NO_EFFECT),
+    ignored("node", "architecture", NO_EFFECT),
     partly("node", "az", "several zones of one label", NO_EFFECT),
     ignored("node", "config-drive", NO_EFFECT),
     ignored("node", "connection-type", NO_EFFECT),
     ignored("node", "dedicated-host", NO_EFFECT),
     ignored("node", "ebs-optimized", NO_EFFECT),
+    ignored("node", "ena-support", NO_EFFECT),
     ignored("node", "executor-zone", NO_EFFECT),
     ignored("node", "fleet", NO_EFFECT),
     partly("node", "host-key-checking", "false", NO_EFFECT),
@@ -81,6 +87,9 @@ pub const IGNORED_ATTRIBUTES: &[IgnoredAttribute] = &[
     ignored("node", "image-filters", NO_EFFECT),
     ignored("node", "image-name", NO_EFFECT),
     ignored("node", "imds-http-tokens", NO_EFFECT),
+    ignored("node", "imds-support", NO_EFFECT),
+    ignored("node", "import-method", NO_EFFECT),
+    ignored("node", "import-timeout", NO_EFFECT),
     ignored("node", "iops", NO_EFFECT),
     ignored("node", "key-name", NO_EFFECT),
     ignored("node", "kms-key-id", NO_EFFECT),
@@ -88,12 +97,14 @@ pub const IGNORED_ATTRIBUTES: &[IgnoredAttribute] = &[
     ignored("node", "market-type", NO_EFFECT),
     ignored("node", "max-age", NO_EFFECT),
     ignored("node", "max-nodes", NO_EFFECT),
+    ignored("node", "max-retain-count", NO_EFFECT),
     ignored("node", "min-retention-time", NO_EFFECT),
     ignored("node", "nested-virtualization", NO_EFFECT),
     ignored("node", "object-storage", NO_EFFECT),
     ignored("node", "public-ipv4", NO_EFFECT),
     ignored("node", "public-ipv6", NO_EFFECT),
     partly("node", "resource-limits", "all but `instances`", "only instances are counted"),
+    ignored("node", "retain-count", NO_EFFECT),
     ignored("node", "reuse", NO_EFFECT),
     partly(
         "node",
@@ -109,15 +120,23 @@ pub const IGNORED_ATTRIBUTES: &[IgnoredAttribute] = &[
     ignored("node", "subnet-ids", NO_EFFECT),
     ignored("node", "tags", NO_EFFECT),
     ignored("node", "throughput", NO_EFFECT),
+    ignored("node", "upload-methods", NO_EFFECT),
     ignored("node", "userdata", NO_EFFECT),
     ignored("node", "volume-size", NO_EFFECT),
     ignored("node", "volume-type", NO_EFFECT),
     ignored("pipeline", "allow-parameters", "manual enqueues have no parameters"),
+    partly("pipeline", "reject", "those of Gerrit and GitLab", "no change of these forges is read"),
     partly(
         "pipeline",
         "reporters",
         "reporters other than GitHub, SMTP and MQTT",
         "nothing is reported there",
+    ),
+    partly(
+        "pipeline",
+        "require",
+        "those of Gerrit and GitLab",
+        "no change of these forges is read",
     ),
     partly("pipeline", "supersedes", "more than 32 pipelines", "the others keep their changes"),
     partly(
@@ -126,11 +145,24 @@ pub const IGNORED_ATTRIBUTES: &[IgnoredAttribute] = &[
         "Gerrit, GitLab, plain git; events `image-validate` and `image-delete`",
         "the trigger never starts the pipeline; only a command sends `image-build`",
     ),
+    ignored("project", "parameters", "manual enqueues have no parameters"),
+    ignored("project-template", "parameters", "manual enqueues have no parameters"),
+    ignored("queue", "dependencies-by-topic", "no supported forge has topics"),
     ignored("secret", "oidc", "jobs that use the secret end with CONFIG_ERROR"),
+    ignored("static node", "boot-timeout", OF_CLOUD_NODES),
+    ignored("static node", "connection-port", OF_CLOUD_NODES),
+    ignored("static node", "host-key-checking", OF_CLOUD_NODES),
+    ignored("static node", "launch-attempts", OF_CLOUD_NODES),
+    ignored("static node", "max-ready-age", OF_CLOUD_NODES),
+    ignored("static node", "min-ready", OF_CLOUD_NODES),
+    ignored("static node", "python-path", OF_CLOUD_NODES),
+    ignored("static node", "resource-limits", OF_CLOUD_NODES),
+    ignored("static node", "username", OF_CLOUD_NODES),
     ignored("tenant", "access-rules", OPEN),
     ignored("tenant", "admin-rules", OPEN),
     ignored("tenant", "anonymous-read-access", OPEN),
     ignored("tenant", "authentication-realm", OPEN),
+    partly("tenant", "default-ansible-version", "9", "all jobs run with Ansible 11"),
     ignored("tenant", "report-build-page", "reports link jobs to their logs"),
     ignored("tenant", "role-mappings", OPEN),
     ignored("tenant", "web-root", "links use the system's own address"),
@@ -158,10 +190,11 @@ pub(super) fn of(object: &str) -> impl Iterator<Item = &'static IgnoredAttribute
 
 /// Returns whether the list of ignored attributes has an attribute of a stanza such as `job unit`,
 /// of which only the first word counts. Provider objects also have the attributes that the list has
-/// for `node`.
+/// for `node` and `static node`.
 pub(super) fn is_listed(stanza: &str, attribute: &str) -> bool {
     let kind = stanza.split(' ').next().unwrap_or(stanza);
     let of_node = matches!(kind, "image" | "flavor" | "label" | "section" | "provider");
-    let mut entries = of(kind).chain(of("node").filter(|_| of_node));
+    let of_nodes = of("node").chain(of("static node"));
+    let mut entries = of(kind).chain(of_nodes.filter(|_| of_node));
     entries.any(|entry| entry.attribute == attribute)
 }

@@ -6,15 +6,35 @@ use crate::documents::all_connections;
 use crate::walk::At;
 use serde_json::{Map, Value as Json, json};
 use sluice_config::objects::Stanza;
-use sluice_config::{FreezeInput, Layout, Severity, parse_main};
+use sluice_config::{ConfigError, FreezeInput, Layout, Severity, parse_main};
+use std::collections::BTreeSet;
 
 /// The observed effect of an object.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct Effect {
     /// The resulting objects.
     pub text: String,
     /// The diagnostics.
     pub refused: Vec<String>,
+    /// The attributes that are warned of, because they have no effect.
+    pub warned: BTreeSet<String>,
+}
+
+impl Effect {
+    /// Returns whether two effects are the same; a warning is no effect.
+    pub fn comes_to_the_same_as(&self, other: &Self) -> bool {
+        self.text == other.text && self.refused == other.refused
+    }
+}
+
+/// Returns the attributes that these warnings are about.
+fn attributes_of(warnings: Vec<ConfigError>) -> BTreeSet<String> {
+    warnings.into_iter().filter_map(|warning| warning.diagnostic.attribute).collect()
+}
+
+/// Returns the ignored attributes that a layout warns of.
+pub fn warned(layout: &Layout) -> BTreeSet<String> {
+    attributes_of(layout.ignored_attributes())
 }
 
 /// Returns the effects of an object with these attributes, for each location of such an object.
@@ -94,7 +114,7 @@ fn kept_with_the_definition(object: &str, given: &Map<String, Json>) -> Effect {
         .collect();
     let mut text = serde_json::to_value(&stanzas).unwrap();
     without_spans(&mut text);
-    Effect { text: text.to_string(), refused: Vec::new() }
+    Effect { text: text.to_string(), refused: Vec::new(), warned: warned(&layout) }
 }
 
 /// Removes spans: a longer text is not an effect.
@@ -159,7 +179,7 @@ fn frozen(layout: &Layout, wanted: &[(&str, &str)]) -> Effect {
             }
         }
     }
-    Effect { text, refused }
+    Effect { text, refused, warned: warned(layout) }
 }
 
 /// Returns the attribute that a later entry sets, if the case is about permitted attributes.
@@ -235,7 +255,11 @@ fn of_pragma(given: &Map<String, Json>) -> Effect {
         let graph = layout.freeze(&FreezeInput::change("check", &name, branch)).unwrap();
         graph.jobs.iter().map(|job| job.name.to_string()).collect::<Vec<_>>()
     };
-    Effect { text: format!("{:?}", ["master", "stable"].map(of_branch)), refused: refused(&layout) }
+    Effect {
+        text: format!("{:?}", ["master", "stable"].map(of_branch)),
+        refused: refused(&layout),
+        warned: warned(&layout),
+    }
 }
 
 /// Observed in a job that uses it.
@@ -265,7 +289,11 @@ fn of_layout<T: std::fmt::Debug>(
     ask: impl Fn(&Layout) -> T,
 ) -> Effect {
     let layout = with_named(&[json!({kind: given})]).build();
-    Effect { text: format!("{:?}", ask(&layout)), refused: refused(&layout) }
+    Effect {
+        text: format!("{:?}", ask(&layout)),
+        refused: refused(&layout),
+        warned: warned(&layout),
+    }
 }
 
 /// Observed in a project whose stanza names it on one branch only.
@@ -276,7 +304,11 @@ fn of_queue(given: &Map<String, Json>) -> Effect {
     ])
     .build();
     let queue = |branch| layout.queue_on(&project("org/project"), "gate", Some(branch));
-    Effect { text: format!("{:?}", ["master", "stable"].map(queue)), refused: refused(&layout) }
+    Effect {
+        text: format!("{:?}", ["master", "stable"].map(queue)),
+        refused: refused(&layout),
+        warned: warned(&layout),
+    }
 }
 
 /// Observed in the project's jobs and in the layout.
@@ -321,7 +353,11 @@ fn pipeline(stanza: &Map<String, Json>) -> Effect {
         {"pipeline": with_name(stanza, "p")},
     ]);
     let layout = tenant().file("org/config", &text.to_string()).build_with(&all_connections());
-    Effect { text: format!("{:?}", layout.pipeline("p")), refused: refused(&layout) }
+    Effect {
+        text: format!("{:?}", layout.pipeline("p")),
+        refused: refused(&layout),
+        warned: warned(&layout),
+    }
 }
 
 /// Observed in the typed pipeline.
@@ -373,6 +409,13 @@ fn of_main(stanza: &Json) -> Effect {
     Effect {
         text: format!("{config:?}"),
         refused: errors.iter().map(|error| error.short_text()).collect(),
+        warned: {
+            let of_tenants = config.tenants.iter();
+            let of_tenants = of_tenants.flat_map(|tenant| tenant.ignored_attributes("main.yaml"));
+            attributes_of(
+                config.ignored_attributes("main.yaml").into_iter().chain(of_tenants).collect(),
+            )
+        },
     }
 }
 

@@ -1,7 +1,7 @@
 //! The effect of the five node objects: the provider with every layer applied, without its untyped
 //! rest.
 
-use super::effect::{Effect, refused, with_name};
+use super::effect::{Effect, refused, warned, with_name};
 use crate::common::{connections, tenant};
 use crate::walk::At;
 use serde_json::{Map, Value as Json, json};
@@ -113,5 +113,5 @@ fn settled(at: &At<'_>, kind: &str, object: &Map<String, Json>, provider: &Json)
             label.as_object_mut().unwrap().remove("attributes");
         }
     }
-    Effect { text: found.to_string(), refused: refused(&layout) }
+    Effect { text: found.to_string(), refused: refused(&layout), warned: warned(&layout) }
 }
