@@ -23,6 +23,7 @@
 //! - [`image_events`] for requests to build, validate or delete images.
 //! - [`sweep`], [`missed_events`] and [`closed_changes`] for events that no webhook reported, found
 //!   by comparing with the forge.
+//! - [`ref_poll`] for branches and tags at plain git servers, which send no webhooks.
 //!
 //! [`self_authored`] recognises events that Sluice itself caused. [`trigger_outcomes`] records why
 //! each pipeline did or did not enqueue a change.
@@ -42,6 +43,7 @@ mod operator_enqueue;
 mod oversized_messages;
 mod process_delivery;
 mod pushes;
+mod ref_poll;
 mod route;
 mod schedule;
 mod seen_events;
@@ -57,6 +59,7 @@ use sluice_model::ConnectionName;
 use sluice_model::wakeup::Wakeup;
 use sluice_records::connection;
 use sluice_records::layout::Layouts;
+use sluice_repos::Repos;
 use sluice_runtime::Ports;
 use sluice_runtime::batch::{Reception, ReconcileError, Reconciler};
 use std::collections::BTreeMap;
@@ -74,17 +77,25 @@ pub struct Intake {
     consumed_marks: ConsumedMarks,
     /// The forges by connection.
     forges: BTreeMap<ConnectionName, Arc<dyn Forge>>,
+    /// The repositories, of which the refs of plain git servers are listed.
+    repos: Arc<dyn Repos>,
 }
 
 impl Intake {
-    /// Creates an intake that reads from these forges, by connection.
-    pub fn new(ports: Ports, forges: BTreeMap<ConnectionName, Arc<dyn Forge>>) -> Self {
+    /// Creates an intake that reads from these forges, by connection, and lists the refs of
+    /// repositories at plain git servers.
+    pub fn new(
+        ports: Ports,
+        forges: BTreeMap<ConnectionName, Arc<dyn Forge>>,
+        repos: Arc<dyn Repos>,
+    ) -> Self {
         Self {
             ports,
             layouts: Layouts::default(),
             tenant_list: TenantListCache::default(),
             consumed_marks: ConsumedMarks::default(),
             forges,
+            repos,
         }
     }
 

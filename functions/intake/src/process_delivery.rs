@@ -368,18 +368,18 @@ impl Intake {
                 let request = ImageRequest { tenant, since, event: *image_event, branch, images };
                 return self.process_image_event(id, event, request, effects).await;
             }
-            // The connection was removed or lost its token after this sweep was scheduled. The next
-            // sweep skips it.
-            EventKind::Sweep if !self.forges.contains_key(&event.connection) => {
-                return Ok(DeliveryOutcome::Failed(format!(
-                    "the connection {} does not lead to a forge",
-                    event.connection
-                )));
-            }
             EventKind::Sweep => {
-                if let Err(why) =
-                    self.sweep_project(event, delivery.received_at, &mut effects).await?
-                {
+                let at = delivery.received_at;
+                let outcome = if self.forges.contains_key(&event.connection) {
+                    self.sweep_project(event, at, &mut effects).await?
+                } else if self.is_plain_git(&event.connection).await? {
+                    self.poll_refs(event, at, &mut effects).await?
+                } else {
+                    // The connection was removed or lost its token after this sweep was scheduled.
+                    // The next sweep skips it.
+                    Err(format!("the connection {} does not lead to a forge", event.connection))
+                };
+                if let Err(why) = outcome {
                     return Ok(DeliveryOutcome::Failed(why));
                 }
             }

@@ -28,6 +28,7 @@ use sluice_records::delivery::{DeliveryRecord, DeliveryState};
 use sluice_records::landing::{self, NonConfigMerge};
 use sluice_records::layout::LiveLayout;
 use sluice_records::tenant::{self, DeferredDelivery};
+use sluice_repos::{ProjectAt, ReposError};
 use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::record::Key;
 
@@ -335,6 +336,9 @@ impl Intake {
         event: &ForgeEvent,
         moved: &RefMove,
     ) -> Result<RefReading, ReconcileError> {
+        if self.is_plain_git(&event.connection).await? {
+            return self.read_plain_ref(event, moved).await;
+        }
         let forge = match self.find_forge(&event.connection).await? {
             Ok(forge) => forge,
             Err(why) => {
@@ -383,6 +387,34 @@ impl Intake {
                 Err(error) => return Err(retry_error(error)),
             },
         }
+        Ok(RefReading::Confirmed(change, moved_on))
+    }
+
+    /// Compares a ref at a plain git server with the move that was reported, as [`Self::read_ref`]
+    /// does. The move is rejected if the server has no such repository or too many refs.
+    async fn read_plain_ref(
+        &self,
+        event: &ForgeEvent,
+        moved: &RefMove,
+    ) -> Result<RefReading, ReconcileError> {
+        let ForgeEvent { connection, project, .. } = event;
+        let place = ProjectAt { connection: connection.clone(), project: project.clone() };
+        let git_ref = &moved.git_ref;
+        let tip = match self.repos.refs(&place).await {
+            Ok(listed) => listed.get(git_ref).cloned(),
+            Err(error @ (ReposError::Gone(_) | ReposError::Unreadable(_))) => {
+                return Ok(RefReading::Rejected(format!("{git_ref} is not enqueued: {error}")));
+            }
+            Err(error) => return Err(ReconcileError::Retry(error.to_string())),
+        };
+        let not_shown = |why: &str| Ok(RefReading::NotShown(format!("{git_ref} {why}")));
+        let moved_on = match (&moved.newrev, tip) {
+            (Some(_), None) => return not_shown("was pushed and does not exist any more"),
+            (None, Some(_)) => return not_shown("was deleted and exists again"),
+            (None, None) => None,
+            (Some(newrev), Some(tip)) => (tip != *newrev).then_some(tip),
+        };
+        let change = ChangeRef::of_ref(connection.clone(), project.clone(), moved.clone());
         Ok(RefReading::Confirmed(change, moved_on))
     }
 

@@ -1,9 +1,10 @@
 //! The timer: wakes what is due, counts overdue work, passes delayed wakeups on, sends dead letters
-//! again, and starts the sweeps of projects.
+//! again, and starts the sweeps and polls of projects.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod account;
 mod dead;
+mod polls;
 mod sweep;
 
 use crate::sweep::Failures;
@@ -68,6 +69,9 @@ impl Timer {
         {
             failures.note("ask forges", error);
         }
+        if let Err(error) = self.start_polls(now, &mut failures).await {
+            failures.note("poll git servers", error);
+        }
         failures.end()
     }
 
@@ -86,19 +90,10 @@ impl Timer {
     ) -> Result<(), ReconcileError> {
         let connections = connection::load(&self.ports).await?;
         let slot = now.seconds() / 60 / self.ask_minutes;
-        let mut projects: BTreeSet<ProjectName> = BTreeSet::new();
-        for name in tenant::list_tenants(&self.ports).await? {
-            let record = sluice_records::codec::get(&self.ports, &tenant::key(&name)).await?;
-            let Some(tenant) = record.as_ref().and_then(decode_or_log::<Tenant>) else { continue };
-            match tenant::projects(&self.ports, &tenant).await {
-                Ok(of_tenant) => projects.extend(of_tenant),
-                Err(error) => failures.note("read the projects of a tenant", error),
-            }
-        }
-        failures.went_well();
+        let projects = self.projects_of_tenants(failures).await?;
         let mut sweeps: Vec<(ProjectName, DeliveryRecord)> = Vec::new();
         for project in projects {
-            // Only forges with an API list open changes; a plain git server does not. Where several
+            // Only forges with an API list open changes; a plain git server is polled. Where several
             // connections lead to the host, intake ignores those by which no tenant has the
             // project.
             for (connection, _) in connections
@@ -129,7 +124,27 @@ impl Timer {
         Ok(())
     }
 
-    /// Stores the delivery that sweeps a project by one connection, and wakes intake. If it is
+    /// Returns the projects of all tenants. A tenant whose record is missing or cannot be decoded is
+    /// skipped. Failures to read the projects of a tenant are added to `failures`. An error only if
+    /// the list of tenants or a tenant's record cannot be read.
+    async fn projects_of_tenants(
+        &self,
+        failures: &mut Failures,
+    ) -> Result<BTreeSet<ProjectName>, ReconcileError> {
+        let mut projects: BTreeSet<ProjectName> = BTreeSet::new();
+        for name in tenant::list_tenants(&self.ports).await? {
+            let record = sluice_records::codec::get(&self.ports, &tenant::key(&name)).await?;
+            let Some(tenant) = record.as_ref().and_then(decode_or_log::<Tenant>) else { continue };
+            match tenant::projects(&self.ports, &tenant).await {
+                Ok(of_tenant) => projects.extend(of_tenant),
+                Err(error) => failures.note("read the projects of a tenant", error),
+            }
+        }
+        failures.went_well();
+        Ok(projects)
+    }
+
+    /// Stores the delivery that sweeps or polls a project by one connection, and wakes intake. If it is
     /// stored already, neither is done, and that counts as a success. Success and failure are
     /// counted in `failures`.
     async fn start_sweep(

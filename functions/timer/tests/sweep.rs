@@ -322,6 +322,7 @@ fn with_forges(world: &World) {
         token: None,
         webhook_secrets: Vec::new(),
         landing: LandingMethod::default(),
+        poll_minutes: None,
     };
     let file = ConnectionsFile(
         [
@@ -395,6 +396,37 @@ fn projects_of_forges_with_an_api_are_swept() {
     let stored =
         world.records().into_iter().filter(|record| record.key.partition.starts_with("delivery#"));
     assert_eq!(stored.count(), 5);
+}
+
+/// C5: a project at a plain git server is polled once in each interval of its connection, in a
+/// minute of its own, by the connections that lead to its host.
+#[test]
+fn projects_at_plain_git_servers_are_polled_once_in_an_interval() {
+    let world = world();
+    with_forges(&world);
+    let mut polled = Vec::new();
+    for _ in 0..150 {
+        poll_once(Timer::new(world.ports(), 10_000).tick()).unwrap().unwrap();
+        for wakeup in sent(&world, MessageQueue::Events) {
+            let Wakeup::Delivery { project, delivery } = wakeup else { panic!("{wakeup:?}") };
+            let record = world.record(&delivery::key(&delivery)).unwrap();
+            let stored: DeliveryRecord = decode(&record).unwrap();
+            if stored.event_name == "poll" {
+                polled.push((format!("{} {project}", stored.connection), delivery));
+            }
+        }
+        world.advance_millis(60_000);
+    }
+    // A due record is sent again until it is processed.
+    polled.sort();
+    polled.dedup();
+    let names: Vec<&str> = polled.iter().map(|(name, _)| name.as_str()).collect();
+    let within = |name: &str| names.iter().filter(|one| **one == name).count();
+    let expected = ["code forge.test/org/one", "code forge.test/org/two", "plain git.test/org/one"];
+    for name in expected {
+        assert!((1..=2).contains(&within(name)), "{name}: {names:?}");
+    }
+    assert!(names.iter().all(|name| expected.contains(name)), "{names:?}");
 }
 
 /// C5: ticks come about a minute apart: one right before the minute of the sweep, and the next

@@ -99,6 +99,7 @@ const OBJECTS: &[&str] = &[
     "speculations/1",
     "git/1/1.joined",
     "git/1/deltas/1",
+    "refs/1",
     "images/1",
     "logs/1",
     "returned/1",
@@ -246,7 +247,6 @@ fn the_launcher_ends_and_marks_only_instances_that_a_launcher_made() {
     assert_eq!(run_in("vpc-other"), PolicyDecision::NotAllowed);
 }
 
-/// C2.2, Z2.2: who runs or digests what strangers wrote cannot order a landing, whatever becomes of
 /// C2.2, Z5.2: a key pair is made when it is first needed, and none is replaced or opened.
 #[test]
 fn the_api_stores_key_pairs_and_can_neither_replace_nor_decrypt_one() {
@@ -267,6 +267,7 @@ fn the_api_stores_key_pairs_and_can_neither_replace_nor_decrypt_one() {
     assert_eq!(seal("kms:Decrypt"), PolicyDecision::NotAllowed);
 }
 
+/// C2.2, Z2.2: who runs or digests what strangers wrote cannot order a landing, whatever becomes of
 /// it.
 #[test]
 fn functions_that_face_the_internet_write_only_their_own_records() {

@@ -14,6 +14,9 @@ pub const OBJECT: &str = "system/connections.json";
 /// The object that stores the tenant configuration (Zuul's main configuration).
 pub const MAIN: &str = "system/main.yaml";
 
+/// Minutes between two polls of a project at a plain git server, unless its connection sets them.
+pub const POLL_MINUTES: u64 = 120;
+
 /// One configured connection. Its secrets are sealed.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StoredConnection {
@@ -34,9 +37,18 @@ pub struct StoredConnection {
     /// How changes are merged into their branches.
     #[serde(default, skip_serializing_if = "LandingMethod::is_merge")]
     pub landing: LandingMethod,
+    /// Minutes between two polls of a project at a plain git server; `None` for [`POLL_MINUTES`].
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub poll_minutes: Option<u32>,
 }
 
 impl StoredConnection {
+    /// Returns the minutes between two polls of a project, at least 1. Only projects at plain git
+    /// servers are polled.
+    pub fn poll_minutes(&self) -> u64 {
+        self.poll_minutes.map_or(POLL_MINUTES, |minutes| u64::from(minutes).max(1))
+    }
+
     /// Returns whether the driver reads changes from the forge: GitHub and Gerrit only.
     pub fn supports_changes(&self) -> bool {
         matches!(self.driver, Driver::GitHub | Driver::Gerrit)
@@ -88,6 +100,12 @@ impl ConnectionsFile {
         driver: Driver,
     ) -> impl Iterator<Item = (&ConnectionName, &StoredConnection)> {
         self.0.iter().filter(move |(_, connection)| connection.driver == driver)
+    }
+
+    /// Returns the connections to plain git servers, which are polled because they send no
+    /// webhooks, by name.
+    pub fn polled(&self) -> impl Iterator<Item = (&ConnectionName, &StoredConnection)> {
+        self.with_driver(Driver::Git)
     }
 
     /// Returns the connections with exactly this canonical host, by name. There may be several;
@@ -248,6 +266,7 @@ mod tests {
             token: None,
             webhook_secrets: Vec::new(),
             landing: LandingMethod::default(),
+            poll_minutes: None,
         }
     }
 

@@ -9,6 +9,7 @@
 //! | dependents of a change | same | `needed-by#<change>` | intake |
 //! | branch tips of a project | `refs#<project>` | `head` | intake |
 //! | open changes of a project | same | `open` | intake |
+//! | refs that a poll saw | `refs#<project>` | `seen#<connection>` | intake |
 //! | tenant | `tenant#<tenant>` | `head` | tenant; `wanted` also by the gate |
 //! | reread request for a project | same | `reread#<project>#<cause>` | intake, operators |
 //! | newest reread request of a push | same | `last-reread#<project>` | intake |
@@ -73,6 +74,7 @@ pub mod queue_positions;
 pub mod report;
 pub mod repository;
 pub mod schedule;
+pub mod seen_refs;
 pub mod semaphore;
 pub mod session;
 pub mod status_triggers;

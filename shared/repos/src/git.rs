@@ -34,6 +34,10 @@ const BRANCHES: &str = "refs/heads/";
 /// The prefix of full tag names.
 const TAGS: &str = "refs/tags/";
 
+/// The most seconds and bytes that listing all branches and tags takes.
+const LIST_LIMITS: FetchLimits =
+    FetchLimits { timeout_seconds: 20, size_bytes: 16 << 20, refs_max: 20_000 };
+
 /// The most paths of a change that are returned; more count as "any".
 const FILES_MAX: usize = 5_000;
 
@@ -156,6 +160,22 @@ impl Repos for GitRepos {
                         .map(BranchName::from),
                     tips: refs.iter().filter_map(named).collect(),
                 })
+            })
+            .await
+    }
+
+    /// Lists all branches and tags of a project on its forge, at most 20,000 within 20 seconds; more
+    /// are [`ReposError::Unreadable`]. Fetches no objects. [`ReposError::Gone`] if there is no such
+    /// repository.
+    async fn refs(&self, at: &ProjectAt) -> Result<BTreeMap<String, Oid>, ReposError> {
+        let from = self.remote(at)?;
+        self.cache(&at.project)
+            .with(move |repository| {
+                let credential = from.credential.as_ref();
+                let refs =
+                    repository.ls_refs(&from.url, credential, &[BRANCHES, TAGS], LIST_LIMITS);
+                let refs = refs.map_err(gone_or_unknown)?.into_iter();
+                Ok(refs.map(|found| (found.name.clone(), found.commit().clone())).collect())
             })
             .await
     }

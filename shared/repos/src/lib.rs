@@ -1,8 +1,8 @@
 //! Repositories as functions use them: fetched from forges, stored as packs in object storage, and
 //! merged in memory.
 //!
-//! Merger and tenant use the trait [`Repos`]. [`GitRepos`] implements it with git; the simulator
-//! has a simple model.
+//! Merger, tenant and intake use the trait [`Repos`]. [`GitRepos`] implements it with git; the
+//! simulator has a simple model.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod cache;
@@ -18,6 +18,7 @@ use async_trait::async_trait;
 use sluice_config::fragment::config_paths;
 use sluice_model::git::{BranchKey, BranchState, MergeMode, Oid};
 use sluice_model::{BranchName, ConnectionName, ProjectName};
+use std::collections::BTreeMap;
 
 /// A project and the connection to its forge.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -107,6 +108,9 @@ pub trait Repos: Send + Sync {
     /// Returns all branches of a project on its forge with their tips, by name, and the default
     /// branch, if the forge reports one.
     async fn branches(&self, project: &ProjectAt) -> Result<Branches, ReposError>;
+    /// Returns the commits of all branches and tags of a project on its forge, by full ref name; an
+    /// annotated tag has the commit that it leads to. Fetches no objects.
+    async fn refs(&self, project: &ProjectAt) -> Result<BTreeMap<String, Oid>, ReposError>;
     /// Returns a branch as it is on the forge: base and result are its tip. [`ReposError::Gone`] if
     /// there is none.
     async fn branch_tip(

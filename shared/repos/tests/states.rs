@@ -128,6 +128,30 @@ async fn the_packs_of_a_long_chain_of_states_are_complete() {
     assert_eq!(again.result, state.result);
 }
 
+/// C5: what a poll compares: every branch and tag, also an annotated one, with the commit that it
+/// leads to.
+#[tokio::test(flavor = "multi_thread")]
+async fn branches_and_tags_are_listed_with_their_commits() {
+    let site = TestForge::new().await;
+    site.tag(&["1.0", "main"]);
+    site.tag(&["-a", "2.0", "-m", "two", "main"]);
+    let proposed = site.propose(1).await;
+    let repos = site.repos("one", site.forge.web_url());
+    let listed = repos.refs(&at()).await.unwrap();
+    let main = listed["refs/heads/main"].clone();
+    let expected = [
+        ("refs/heads/change-1", &proposed),
+        ("refs/heads/main", &main),
+        ("refs/tags/1.0", &main),
+        ("refs/tags/2.0", &main),
+    ];
+    let expected = expected.map(|(name, commit)| (name.to_owned(), commit.clone()));
+    assert_eq!(listed, BTreeMap::from(expected));
+    let missing = ProjectName::new("forge.test", "org/none");
+    let missing = repos.refs(&ProjectAt { project: missing, ..at() }).await;
+    assert!(matches!(missing, Err(ReposError::Gone(_))), "{missing:?}");
+}
+
 /// The budget: storing or loading a pack is one call.
 #[tokio::test(flavor = "multi_thread")]
 async fn each_pack_of_a_state_is_one_object() {

@@ -257,6 +257,9 @@ impl Repos for ClockedRepos {
     async fn branches(&self, project: &ProjectAt) -> Result<Branches, ReposError> {
         self.watch.time("git.branches", self.inner.branches(project)).await
     }
+    async fn refs(&self, project: &ProjectAt) -> Result<BTreeMap<String, Oid>, ReposError> {
+        self.watch.time("git.refs", self.inner.refs(project)).await
+    }
     async fn branch_tip(
         &self,
         project: &ProjectAt,

@@ -155,7 +155,8 @@ impl Deployment {
                     MessageQueue::Events,
                     (
                         "intake",
-                        Box::new(Intake::new(ports("intake"), forges())) as Box<dyn Reconciler>,
+                        Box::new(Intake::new(ports("intake"), forges(), repos.clone()))
+                            as Box<dyn Reconciler>,
                     ),
                 ),
                 (
@@ -458,6 +459,7 @@ pub async fn configure(ports: &Ports, main_yaml: &str, git_url: &str) {
         token: None,
         webhook_secrets: vec![secret],
         landing: LandingMethod::default(),
+        poll_minutes: None,
     };
     let ec2 = StoredConnection {
         driver: Driver::Aws,

@@ -122,6 +122,11 @@ impl Store {
         self.tags.insert((project.clone(), tag.to_owned()), to.clone());
     }
 
+    /// Deletes a tag.
+    pub fn delete_tag(&mut self, project: &ProjectName, tag: &str) {
+        self.tags.remove(&(project.clone(), tag.to_owned()));
+    }
+
     /// Deletes a branch and returns its last commit.
     pub fn delete(&mut self, branch: &BranchKey) -> Option<Oid> {
         self.branches.remove(branch)
@@ -327,6 +332,20 @@ impl Repos for PlayedRepos {
             let default = Some(store.default_branch(&at.project))
                 .filter(|name| tips.iter().any(|(tip, _)| tip == name));
             Ok(Branches { default, tips })
+        })
+        .await
+    }
+
+    async fn refs(&self, at: &ProjectAt) -> Result<BTreeMap<String, Oid>, ReposError> {
+        self.step("repos.refs", |store| {
+            if store.missing.contains(&at.project) {
+                return Err(gone(&at.project));
+            }
+            let branches = store.branches(&at.project).into_iter();
+            let branches = branches.map(|(branch, tip)| (format!("refs/heads/{branch}"), tip));
+            let tags = store.tags.iter().filter(|((project, _), _)| *project == at.project);
+            let tags = tags.map(|((_, tag), at)| (format!("refs/tags/{tag}"), at.clone()));
+            Ok(branches.chain(tags).collect())
         })
         .await
     }

@@ -168,7 +168,8 @@ impl Site {
             BTreeMap::from([
                 (
                     MessageQueue::Events,
-                    Box::new(Intake::new(ports.clone(), forges())) as Box<dyn Reconciler>,
+                    Box::new(Intake::new(ports.clone(), forges(), repos.clone()))
+                        as Box<dyn Reconciler>,
                 ),
                 (MessageQueue::Gate, Box::new(Gate::new(ports.clone(), "https://sluice.test/"))),
                 (
@@ -638,6 +639,7 @@ pub async fn configure(ports: &Ports, main_yaml: &str) {
             .unwrap(),
         ],
         landing: LandingMethod::default(),
+        poll_minutes: None,
     };
     let ec2 = StoredConnection {
         driver: Driver::Aws,

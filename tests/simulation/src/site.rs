@@ -175,7 +175,7 @@ impl Site {
             )
         };
         let function: Arc<dyn Reconciler> = match queue {
-            MessageQueue::Events => Arc::new(Intake::new(ports, forges())),
+            MessageQueue::Events => Arc::new(Intake::new(ports, forges(), self.repos.clone())),
             MessageQueue::Gate => Arc::new(Gate::new(ports, "https://sluice.test/")),
             MessageQueue::Tenants => Arc::new(Tenants::new(ports, self.repos.clone(), forges())),
             MessageQueue::Pool => {

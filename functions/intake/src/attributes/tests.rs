@@ -22,6 +22,7 @@ fn scope() -> SweepScope {
         token: None,
         webhook_secrets: Vec::new(),
         landing: LandingMethod::default(),
+        poll_minutes: None,
     };
     SweepScope { connection: Some(connection), statuses: true, is_gerrit: false }
 }

@@ -419,6 +419,10 @@ pub(crate) struct ConnectionAdd {
     /// despite branch rules [default: unchanged, or merge for a new connection]
     #[arg(long, value_enum)]
     pub(crate) landing: Option<connection::LandingArgument>,
+    /// Minutes between two polls of a project at a plain git server [default: unchanged, or 120 for
+    /// a new connection]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(crate) poll_minutes: Option<u32>,
     #[command(flatten)]
     pub(crate) secrets: ConnectionSecrets,
 }
@@ -570,6 +574,7 @@ impl From<ConnectionAdd> for connection::ConnectionChange {
             login: add.login,
             region: add.region,
             landing: add.landing,
+            poll_minutes: add.poll_minutes,
             secrets,
             check,
         }

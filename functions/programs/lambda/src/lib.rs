@@ -93,7 +93,10 @@ impl Function for QueueFunction {
         let ports = || self.environment.ports.clone();
         let forges = || connections::forges(&self.environment, connections);
         Ok(match self.name {
-            FunctionName::Intake => Arc::new(Intake::new(ports(), forges().await?)),
+            FunctionName::Intake => {
+                let repos = self.repos(connections, generation).await?;
+                Arc::new(Intake::new(ports(), forges().await?, repos))
+            }
             FunctionName::Reporter => {
                 let reporter = Reporter::new(ports(), forges().await?);
                 let notifiers = connections::notifiers(&self.environment, connections).await?;

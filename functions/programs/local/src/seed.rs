@@ -123,6 +123,7 @@ fn cloud_connection(api_url: Option<String>) -> StoredConnection {
         token: None,
         webhook_secrets: Vec::new(),
         landing: LandingMethod::default(),
+        poll_minutes: None,
     }
 }
 
@@ -147,6 +148,7 @@ async fn forge_connection(
         token: Some(seal("token", identity.system_token().to_owned()).await?),
         webhook_secrets: vec![seal("webhook-secret", identity.webhook_secret.clone()).await?],
         landing: LandingMethod::default(),
+        poll_minutes: None,
     })
 }
 

@@ -489,10 +489,9 @@ fn unenforced(access: &Access) -> impl Iterator<Item = &'static str> {
 /// triggers.
 fn unsupported_trigger(kind: &TriggerKind) -> Option<&'static str> {
     match kind {
-        TriggerKind::GitHub(_) | TriggerKind::Timer(_) => None,
+        TriggerKind::GitHub(_) | TriggerKind::Git(_) | TriggerKind::Timer(_) => None,
         TriggerKind::Gerrit(_) => Some("Gerrit triggers are"),
         TriggerKind::GitLab(_) => Some("GitLab triggers are"),
-        TriggerKind::Git(_) => Some("triggers of plain git servers are"),
         TriggerKind::Zuul(_) => None,
         TriggerKind::Other(_) => Some("triggers of this driver are"),
     }

@@ -119,7 +119,8 @@ impl System {
         let functions: BTreeMap<MessageQueue, Box<dyn Reconciler>> = BTreeMap::from([
             (
                 MessageQueue::Events,
-                Box::new(Intake::new(ports.clone(), forges.clone())) as Box<dyn Reconciler>,
+                Box::new(Intake::new(ports.clone(), forges.clone(), repos.clone()))
+                    as Box<dyn Reconciler>,
             ),
             (MessageQueue::Gate, Box::new(Gate::new(ports.clone(), "https://sluice.test/"))),
             (MessageQueue::Merges, Box::new(Merger::new(ports.clone(), repos.clone()))),

@@ -30,6 +30,7 @@ mod nodes;
 mod once;
 mod operator_commands;
 mod operator_enqueues;
+mod plain_git;
 mod ref_updates;
 mod reporters;
 mod reports;

@@ -27,7 +27,7 @@ use validate::{GivenSecrets, driver_name, validated};
 pub enum DriverArgument {
     /// GitHub or GitHub Enterprise.
     Github,
-    /// A plain git server, for configuration and roles.
+    /// A plain git server, for configuration, roles and refs that are polled.
     Git,
     /// Amazon EC2, where nodes come from.
     Aws,
@@ -70,6 +70,9 @@ pub struct ConnectionChange {
     /// How changes are merged; `None` keeps it, or means the forge's merge API for a new
     /// connection.
     pub landing: Option<LandingArgument>,
+    /// The minutes between two polls of a project at a plain git server; `None` keeps them, or
+    /// means two hours for a new connection.
+    pub poll_minutes: Option<u32>,
     /// The files of the secrets.
     pub secrets: SecretFiles,
     /// Whether the token is checked at the forge.
@@ -296,6 +299,7 @@ fn to_json(name: &ConnectionName, connection: &StoredConnection) -> Value {
         "has_token": connection.token.is_some(),
         "webhook_secrets": connection.webhook_secrets.len(),
         "landing": if connection.landing.is_merge() { "merge" } else { "fast-forward" },
+        "poll_minutes": (connection.driver == Driver::Git).then(|| connection.poll_minutes()),
     })
 }
 
@@ -316,7 +320,11 @@ fn description(connection: &StoredConnection, is_local: bool) -> String {
             "the emulated nodes of this machine; nothing is launched at Amazon".to_owned()
         }
         Driver::Aws => format!("EC2 at {}", connection.api_url.as_ref().unwrap_or(host)),
-        Driver::Git => format!("git at {host} ({}), {token}", connection.git_url),
+        Driver::Git => format!(
+            "git at {host} ({}), {token}, polled every {}",
+            connection.git_url,
+            counted(usize::try_from(connection.poll_minutes()).unwrap_or(usize::MAX), "minute")
+        ),
         driver @ (Driver::Smtp | Driver::Mqtt) => {
             let address = connection.api_url.as_deref().unwrap_or_default();
             let password = if connection.token.is_some() { "a password" } else { "no password" };
@@ -339,12 +347,22 @@ fn description(connection: &StoredConnection, is_local: bool) -> String {
 /// addresses, login, region nor secrets.
 fn changes_only_landing(change: &ConnectionChange) -> bool {
     let ConnectionChange {
-        driver, host, api_url, git_url, login, region, landing, secrets, ..
+        driver,
+        host,
+        api_url,
+        git_url,
+        login,
+        region,
+        landing,
+        poll_minutes,
+        secrets,
+        ..
     } = change;
     let addresses = [host, api_url, git_url, login, region];
     let files = [&secrets.token, &secrets.webhook_secret];
     landing.is_some()
         && driver.is_none()
+        && poll_minutes.is_none()
         && addresses.iter().all(|given| given.is_none())
         && files.iter().all(|given| given.is_none())
 }

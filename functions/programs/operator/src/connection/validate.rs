@@ -73,6 +73,9 @@ pub(super) fn validated(
         Driver::Git | Driver::Aws | Driver::Smtp | Driver::Mqtt if change.landing.is_some() => {
             bail!("only forges merge changes: omit --landing")
         }
+        _ if change.poll_minutes.is_some() && made.driver != Driver::Git => {
+            bail!("only plain git servers are polled: omit --poll-minutes")
+        }
         Driver::Git if given.webhook_secret => {
             bail!("a plain git server sends no webhooks: omit --webhook-secret-file")
         }
@@ -238,8 +241,8 @@ fn is_safe(connection: &StoredConnection) -> bool {
 }
 
 /// Returns a connection with the fields that are the same for every driver: the existing secrets,
-/// and the given or else existing login and merge method. The caller sets driver, canonical host
-/// and addresses, which are placeholders.
+/// and the given or else existing login, merge method and interval of polls. The caller sets
+/// driver, canonical host and addresses, which are placeholders.
 fn common_fields(change: &ConnectionChange, old: Option<&StoredConnection>) -> StoredConnection {
     StoredConnection {
         driver: Driver::Git,
@@ -250,6 +253,7 @@ fn common_fields(change: &ConnectionChange, old: Option<&StoredConnection>) -> S
         token: old.and_then(|old| old.token.clone()),
         webhook_secrets: old.map(|old| old.webhook_secrets.clone()).unwrap_or_default(),
         landing: change.landing.map(landing_of).or(old.map(|old| old.landing)).unwrap_or_default(),
+        poll_minutes: change.poll_minutes.or(old.and_then(|old| old.poll_minutes)),
     }
 }
 
@@ -351,6 +355,7 @@ mod tests {
             token: Some("sealed".to_owned()),
             webhook_secrets: vec!["sealed too".to_owned()],
             landing: LandingMethod::default(),
+            poll_minutes: None,
         }
     }
 

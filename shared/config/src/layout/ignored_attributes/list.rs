@@ -142,7 +142,7 @@ pub const IGNORED_ATTRIBUTES: &[IgnoredAttribute] = &[
     partly(
         "pipeline",
         "trigger",
-        "Gerrit, GitLab, plain git; events `image-validate` and `image-delete`",
+        "Gerrit, GitLab; events `image-validate` and `image-delete`",
         "the trigger never starts the pipeline; only a command sends `image-build`",
     ),
     ignored("project", "parameters", "manual enqueues have no parameters"),
@@ -175,7 +175,6 @@ pub const IGNORED_DRIVER_OBJECTS: &[&str] = &[
     "gerrit reject",
     "gerrit require",
     "gerrit trigger",
-    "git trigger",
     "gitlab reject",
     "gitlab reporter",
     "gitlab require",
