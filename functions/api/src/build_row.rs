@@ -3,7 +3,7 @@
 
 use serde_json::{Map, Value, json};
 use sluice_gate::{Item, JobStatus};
-use sluice_model::build::{BuildResult, Order, Phase, Run};
+use sluice_model::build::{BuildResult, EndWithoutRun, Order, Phase, Run};
 use sluice_model::change::{ChangeFacts, ChangeRef};
 use sluice_model::{BuildId, Timestamp};
 use sluice_records::build::StopRequest;
@@ -62,10 +62,20 @@ impl BuildRow {
         }
     }
 
-    /// Returns how the build ended, from the records in this row: as in the run, else as in the
-    /// item, else as aborted if it has a stop request and no executor claimed it. `None` if it has
-    /// not ended by these records.
+    /// Returns how the build ended, from the records in this row: as in the order if that says so,
+    /// else as in the run, else as in the item, else as in the stop request. That ends a build that
+    /// no executor claimed, as aborted unless it names a result, and one whose executor is dead,
+    /// which is retried. `None` if it has not ended by these records.
     pub(crate) fn end(&self) -> Option<End> {
+        if let Some(EndWithoutRun { result, detail }) = &self.order.end {
+            return Some(End {
+                result: *result,
+                detail: detail.clone(),
+                started_at: None,
+                ended_at: self.order.ordered_at,
+                log_url: None,
+            });
+        }
         if let Some(Run { phase: Phase::Ended(ended), .. }) = &self.run {
             return Some(End {
                 result: ended.result,
@@ -78,15 +88,14 @@ impl BuildRow {
         if let Some(end) = self.item.as_ref().and_then(|item| end_in(item, &self.order.build)) {
             return Some(end);
         }
-        let stop = self.stop.as_ref().filter(|_| self.run.is_none())?;
+        let stop = self.stop.as_ref()?;
+        let (result, started_at) = match &self.run {
+            None => (stop.result.unwrap_or(BuildResult::Aborted), None),
+            Some(run) if stop.executor_is_dead => (BuildResult::Retry, Some(run.claimed_at)),
+            Some(_) => return None,
+        };
         let detail = Some(stop.why.clone());
-        Some(End {
-            result: BuildResult::Aborted,
-            detail,
-            started_at: None,
-            ended_at: stop.at,
-            log_url: None,
-        })
+        Some(End { result, detail, started_at, ended_at: stop.at, log_url: None })
     }
 
     /// Returns when the first playbook started; for a running or paused build, when an executor

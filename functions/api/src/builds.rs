@@ -295,7 +295,7 @@ async fn orders(
 
 /// Reads the other records of builds, in the order of `orders`, and leaves out a build with an
 /// unreadable run: it would look as if no executor had run it. `held`, `nodeset` and `provides`
-/// stay unset, and `item` for a build of a change that an executor has ended.
+/// stay unset, and `item` for a build of a change whose run has ended or that needed none.
 async fn complete(ports: &Ports, orders: Vec<Order>) -> Result<Vec<BuildRow>, ErrorResponse> {
     let keys = orders.iter().flat_map(|order| [run_key(&order.build), stop_key(&order.build)]);
     let records = load::read_many(ports, &keys.collect::<Vec<_>>()).await?;
@@ -303,8 +303,9 @@ async fn complete(ports: &Ports, orders: Vec<Order>) -> Result<Vec<BuildRow>, Er
     let mut rows: Vec<BuildRow> = read.filter_map(|(order, pair)| with_run(order, pair)).collect();
     // A change's address is in its facts, a ref's in its item.
     let needs_item = |row: &&BuildRow| {
-        !matches!(row.run, Some(Run { phase: Phase::Ended(_), .. }))
-            || row.order.change.key.ref_move().is_some()
+        let has_ended =
+            row.order.end.is_some() || matches!(row.run, Some(Run { phase: Phase::Ended(_), .. }));
+        !has_ended || row.order.change.key.ref_move().is_some()
     };
     let item_keys: BTreeSet<_> = rows
         .iter()

@@ -1,6 +1,5 @@
-//! Jobs that ended without a build: skipped jobs, and `noop`. Zuul lists them among the builds,
-//! without an id. They are only in their items' records, so they are listed once the item has left
-//! its queue.
+//! Jobs that ended without a build: skipped jobs. Zuul lists them among the builds, without an id.
+//! They are only in their items' records, so they are listed once the item has left its queue.
 
 use crate::Api;
 use crate::build_row::{change_json, number};

@@ -54,6 +54,7 @@ fn ordered(name: &str) -> Order {
         merge_commit: None,
         request: None,
         ordered_at: Timestamp(1),
+        end: None,
     }
 }
 
@@ -106,7 +107,12 @@ async fn a_concurrently_stopped_build_does_not_prevent_claiming_others() {
     let (world, messages) = three().await;
     let stop = build::put_stop(
         &messages[1].build,
-        &StopRequest { why: "it left".to_owned(), at: Timestamp(2), executor_is_dead: false },
+        &StopRequest {
+            why: "it left".to_owned(),
+            at: Timestamp(2),
+            executor_is_dead: false,
+            result: None,
+        },
     )
     .unwrap();
     let claims = raced(&world, stop);
@@ -153,6 +159,7 @@ fn stop(world: &World, build: &BuildId) {
         why: "no executor runs it".to_owned(),
         at: Timestamp(2),
         executor_is_dead: false,
+        result: None,
     };
     world.write_unchecked(build::put_stop(build, &stop).unwrap());
 }

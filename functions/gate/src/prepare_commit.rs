@@ -5,9 +5,9 @@ use crate::host_queues;
 use crate::provided;
 use crate::queue_context::QueueContext;
 use sluice_config::pipeline::Manager;
-use sluice_gate::plan::{BuildStop, OrderDraft, QueueAction, QueuePlan, RemovedItem};
+use sluice_gate::plan::{BuildStop, OrderDraft, QueueAction, QueuePlan, RemovedItem, StopCause};
 use sluice_gate::{BranchLock, Head, InboxMessage, InboxMessageKind, Item, Landing};
-use sluice_model::build::{Order, RequestRef};
+use sluice_model::build::{BuildResult, Order, RequestRef};
 use sluice_model::change::ChangeRef;
 use sluice_model::event::{EventKind, ForgeEvent, ZuulEvent};
 use sluice_model::wakeup::{Precedence, Wakeup};
@@ -140,6 +140,9 @@ impl<'a> Preparation<'a> {
             QueueAction::DeleteMessage(id) => self.delete_message(&id),
             QueueAction::MarkInProgress(id) => self.mark_in_progress(&id)?,
             QueueAction::OrderBuild(draft) => self.order_build(&draft)?,
+            QueueAction::RecordEndedBuild { draft, end } => {
+                self.writes.push(put_order(&Order { end: Some(end), ..self.order(&draft) })?);
+            }
             QueueAction::StopBuild(stop) => self.stop_build(&stop)?,
             QueueAction::SendBuild { build, request } => self.send_build(build, request),
             QueueAction::ResumeBuild(build) => {
@@ -250,13 +253,11 @@ impl<'a> Preparation<'a> {
         });
     }
 
-    /// Adds the order of a build to the commit, with its node request and the provider's wakeup,
-    /// or, if the draft has no node request, with the wakeup that sends the build to the executors.
-    fn order_build(&mut self, draft: &OrderDraft) -> Result<(), PortError> {
-        let (key, now) = (self.key, self.now);
-        self.writes.push(put_order(&Order {
+    /// Returns the record of a build's order, for a build that an executor is to run.
+    fn order(&self, draft: &OrderDraft) -> Order {
+        Order {
             build: draft.build.clone(),
-            queue: key.clone(),
+            queue: self.key.clone(),
             item: draft.item.clone(),
             generation: draft.generation,
             job: draft.job.clone(),
@@ -273,8 +274,16 @@ impl<'a> Preparation<'a> {
             providers: draft.artifact_builds.clone(),
             nodeset: draft.nodeset,
             request: draft.request.clone(),
-            ordered_at: now,
-        })?);
+            ordered_at: self.now,
+            end: None,
+        }
+    }
+
+    /// Adds the order of a build to the commit, with its node request and the provider's wakeup,
+    /// or, if the draft has no node request, with the wakeup that sends the build to the executors.
+    fn order_build(&mut self, draft: &OrderDraft) -> Result<(), PortError> {
+        let (key, now) = (self.key, self.now);
+        self.writes.push(put_order(&self.order(draft))?);
         let Some(at) = &draft.request else {
             self.send_build(draft.build.clone(), None);
             return Ok(());
@@ -306,7 +315,8 @@ impl<'a> Preparation<'a> {
         let wish = sluice_records::build::StopRequest {
             why: stop.why.clone(),
             at: self.now,
-            executor_is_dead: stop.executor_lost,
+            executor_is_dead: stop.cause == StopCause::ExecutorLost,
+            result: (stop.cause == StopCause::NoNodes).then_some(BuildResult::NodeFailure),
         };
         self.writes.push(put_stop(&stop.build, &wish)?);
         if let Some(request) = &stop.request {

@@ -163,8 +163,8 @@ pub struct Job {
     /// The number of the latest attempt; 0 before the first. An attempt that was withdrawn does not
     /// count.
     pub attempt: u32,
-    /// The build of the latest attempt; `None` before the first, after an attempt was withdrawn,
-    /// and for a job that ended without a build.
+    /// The build of the latest attempt, also of one that no executor was asked to run; `None`
+    /// before the first, after an attempt was withdrawn, and for a skipped job.
     pub build: Option<BuildId>,
     /// The node request of the latest build, also once that runs or has ended. `None` for a build
     /// without nodes, and where the request was withdrawn or the job is to be retried.

@@ -36,7 +36,9 @@ mod shared_builds;
 mod tests;
 
 pub use bundles::BUNDLE_MAX;
-pub use decisions::{BuildStop, OrderDraft, QueueAction, QueuePlan, RECORDS_MAX, RemovedItem};
+pub use decisions::{
+    BuildStop, OrderDraft, QueueAction, QueuePlan, RECORDS_MAX, RemovedItem, StopCause,
+};
 pub use hosting::{Residency, mentioned_changes, release_request};
 pub use limits::ChangesLimit;
 pub use shared_builds::may_share_build;
@@ -393,7 +395,7 @@ impl<'a> Planner<'a> {
                     build,
                     request: job.request.take(),
                     why: why.to_owned(),
-                    executor_lost: false,
+                    cause: StopCause::Cancelled,
                 }));
             }
             job.status = job_graph::ended(BuildResult::Aborted, Some(why.to_owned()), self.now);

@@ -25,7 +25,7 @@ use serde::{Deserialize, Serialize};
 use sluice_config::pipeline::{GitHubReporter, Pipeline, ReporterKind};
 use sluice_model::change::ChangeRef;
 use sluice_model::id::digest;
-use sluice_model::{ConnectionName, ItemId, QueueKey, Timestamp};
+use sluice_model::{BuildId, ConnectionName, ItemId, QueueKey, Timestamp};
 use std::collections::BTreeMap;
 
 /// The most characters of a comment. A longer one is cut and gets a further line that says so
@@ -270,7 +270,8 @@ impl Planner<'_> {
         let mut text = occasion.headline(&pipeline.messages, &words, why);
         if !occasion.is_beginning() && !item.jobs.is_empty() {
             text.push_str(&format!("\n{page}\n\n"));
-            text.extend(item.reported_jobs().map(|job| job_line(job, self.now)));
+            let build_page = |build: &BuildId| self.build_page(build);
+            text.extend(item.reported_jobs().map(|job| job_line(job, self.now, build_page)));
             text.push_str(&warnings(&item.jobs));
         }
         let of_configuration = item.merged().map(|merged| merged.warnings.as_slice());
@@ -324,6 +325,11 @@ impl Planner<'_> {
     /// Returns the address of an item's page.
     fn page(&self, item: &str) -> String {
         format!("{}t/{}/buildset/{item}", self.snapshot.item_url_prefix, self.head.key.tenant)
+    }
+
+    /// Returns the address of a build's page.
+    fn build_page(&self, build: &BuildId) -> String {
+        format!("{}t/{}/build/{build}", self.snapshot.item_url_prefix, self.head.key.tenant)
     }
 
     /// Makes a report of a text: adds the pipeline's footer and the actions of the reporters for

@@ -119,6 +119,19 @@ pub struct Order {
     pub request: Option<RequestRef>,
     /// When it was ordered.
     pub ordered_at: Timestamp,
+    /// How it ended at once, when it was ordered; `None` for a build that an executor is to run.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub end: Option<EndWithoutRun>,
+}
+
+/// The end of a build that no executor is asked to run: its job is `noop`, or cannot run at all.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct EndWithoutRun {
+    /// The result.
+    pub result: BuildResult,
+    /// The reason in a sentence, if the result alone does not explain it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
 }
 
 /// Returns whether a nodeset is the first alternative, for leaving it out of a record.

@@ -4,7 +4,7 @@
 use crate::codec::{KEEP_DAYS, decode, encode, encode_first, expiry, with_body};
 use crate::open_work;
 use serde::{Deserialize, Serialize};
-use sluice_model::build::{Order, Phase, Run};
+use sluice_model::build::{BuildResult, Order, Phase, Run};
 use sluice_model::name::escape;
 use sluice_model::{BuildId, Timestamp};
 use sluice_runtime::PortError;
@@ -21,6 +21,10 @@ pub struct StopRequest {
     /// its builds itself, or no longer exists.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub executor_is_dead: bool,
+    /// The result of the build, if the gate has decided it because no executor can run the build;
+    /// `None` for a build that is cancelled.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub result: Option<BuildResult>,
 }
 
 /// The gate's request to resume a paused build, because the jobs that depend on it have ended.
@@ -88,7 +92,7 @@ pub fn decode_stop(record: &Record) -> StopRequest {
                                the record expires by itself");
         let at = record.expires_at.map_or(0, |at| at.0.saturating_sub(KEEP_DAYS * 86_400_000));
         let why = "the build was stopped; the reason is in a damaged record".to_owned();
-        StopRequest { why, at: Timestamp(at), executor_is_dead: false }
+        StopRequest { why, at: Timestamp(at), executor_is_dead: false, result: None }
     })
 }
 
@@ -144,6 +148,7 @@ mod tests {
             why: "the change left".to_owned(),
             at: Timestamp(1_795_259_025_000),
             executor_is_dead: true,
+            result: None,
         };
         let Write::Put { record, .. } = put_stop(&"b".into(), &stop).unwrap() else {
             panic!("the request is written")

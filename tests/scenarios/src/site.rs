@@ -339,15 +339,17 @@ impl Site {
         now(self.webhook.receive(connection, headers, body))
     }
 
-    /// Returns every requested build as pipeline, job and the numbers of its changes, sorted.
+    /// Returns every build that an executor was asked to run as pipeline, job and the numbers of its
+    /// changes, sorted.
     pub fn builds(&self) -> Vec<String> {
         let ports = self.ports();
         let orders = self.world.records().into_iter().filter(|record| {
             record.key.partition.starts_with("build#") && record.key.sort == "order"
         });
+        let orders = orders.map(|record| decode::<Order>(&record).unwrap());
         let mut builds: Vec<String> = orders
-            .map(|record| {
-                let order: Order = decode(&record).unwrap();
+            .filter(|order| order.end.is_none())
+            .map(|order| {
                 let object = now(ports.objects.get(&order.speculation))
                     .unwrap()
                     .expect("the tested state is stored");

@@ -517,6 +517,9 @@ impl Watch {
             (Kind::Node, after) => self.check_autohold_count(key, after.as_ref()),
             (Kind::Order, Some(record)) if write.before.is_none() => {
                 let order: Order = decode(record).map_err(|bad| bad.to_string())?;
+                if order.end.is_some() {
+                    return Ok(()); // No executor is asked to run it, so it uses nothing.
+                }
                 self.holds.record_order(&order);
                 self.check_window_limit(&order)?;
                 self.check_reporter_job_order(&order, observations)?;

@@ -48,7 +48,7 @@ const followLog = async () => {
 const showBuild = async () => {
   const build = await ask(apiOf("build"));
   const [started, ended] = [moment(build.start_time), moment(build.end_time)];
-  const took = started ? duration((ended || new Date()) - started) : "not started yet";
+  const took = started ? duration((ended || new Date()) - started) : ended ? "no playbook ran" : "not started yet";
   const facts = [
     ["Change", link(build.ref.ref_url, refName(build.ref))],
     ["Branch", build.ref.branch || "–"],

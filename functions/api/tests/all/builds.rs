@@ -4,8 +4,11 @@ use crate::common::{each, get, json, keys, story};
 use serde_json::{Value, json as value};
 use sluice_browser_tests::story::{A, B, C, E, build_id, item_id};
 use sluice_gate::autohold::{Autohold, HeldNodes};
-use sluice_model::{ProjectName, Timestamp};
+use sluice_model::build::{BuildResult, EndWithoutRun, Order};
+use sluice_model::{BuildId, ProjectName, Timestamp};
 use sluice_records::autohold;
+use sluice_records::build::{self, StopRequest};
+use sluice_records::codec::decode;
 use sluice_runtime::record::{Expect, Record, Write};
 
 const BUILD: [&str; 22] = [
@@ -86,6 +89,58 @@ async fn a_build_that_runs_has_no_end() {
     }
     assert_eq!(build["start_time"], "2026-11-21T11:01:05");
     assert_eq!(build["nodeset"], "pair");
+}
+
+/// Z9.1, Z1.6, Z7.3: a build without the end of a run has the result that the gate gave it.
+#[tokio::test]
+async fn a_build_without_an_end_of_its_run_has_the_result_that_the_gate_gave_it() {
+    let story = story().await;
+    let of = async |id: &BuildId| {
+        let build = json(&story.api, &format!("/api/tenant/acme/build/{id}")).await;
+        ["result", "error_detail", "start_time", "end_time", "final"]
+            .map(|name| build[name].clone())
+    };
+    let stop = StopRequest {
+        why: "no machine of it ever answered".to_owned(),
+        at: Timestamp(1_795_259_025_000),
+        executor_is_dead: false,
+        result: Some(BuildResult::NodeFailure),
+    };
+    let open = json(&story.api, "/api/tenant/acme/builds?complete=false").await;
+    let with_start = |build: &&Value, started: bool| build["start_time"].is_string() == started;
+    let id = |started: bool| {
+        let mut builds = open.as_array().unwrap().iter();
+        let build = builds.find(|build| with_start(build, started)).unwrap();
+        BuildId::from(build["uuid"].as_str().unwrap())
+    };
+    let (ordered, running) = (id(false), id(true));
+    story.world.write_unchecked(build::put_stop(&ordered, &stop).unwrap());
+    let why = stop.why.clone();
+    let ended_at = stop.at.to_iso();
+    assert_eq!(
+        of(&ordered).await,
+        [value!("NODE_FAILURE"), value!(why), Value::Null, value!(ended_at), value!(true)]
+    );
+    let started = of(&running).await[2].clone();
+    let lost = StopRequest { executor_is_dead: true, result: None, ..stop.clone() };
+    story.world.write_unchecked(build::put_stop(&running, &lost).unwrap());
+    assert_eq!(
+        of(&running).await,
+        [value!("RETRY"), value!(why), started, value!(ended_at), value!(false)]
+    );
+    let ended = Order {
+        build: BuildId::derive(&["ended at once"]),
+        end: Some(EndWithoutRun { result: BuildResult::NodeFailure, detail: Some(why.clone()) }),
+        ..decode(&story.world.record(&build::order_key(&ordered)).unwrap()).unwrap()
+    };
+    story.world.write_unchecked(build::put_order(&ended).unwrap());
+    let at = value!(ended.ordered_at.to_iso());
+    assert_eq!(
+        of(&ended.build).await,
+        [value!("NODE_FAILURE"), value!(why), Value::Null, at, value!(true)]
+    );
+    let failed = json(&story.api, "/api/tenant/acme/builds?result=NODE_FAILURE").await;
+    assert_eq!(failed.as_array().unwrap().len(), 2, "{failed}");
 }
 
 /// Z9.1: filters; a parameter given twice means either.

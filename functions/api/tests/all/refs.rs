@@ -77,6 +77,7 @@ async fn pushed(ports: &Ports) -> (ItemId, BuildId) {
         merge_commit: None,
         request: None,
         ordered_at: RECEIVED.plus_seconds(2),
+        end: None,
     };
     let run = Run {
         build: built.clone(),

@@ -141,6 +141,7 @@ async fn a_paused_build_can_be_stopped() {
         why: "a newer patchset".to_owned(),
         at: life.world.world.now(),
         executor_is_dead: false,
+        result: None,
     };
     life.world.write(build::put_stop(&id("registry"), &stop).unwrap());
     let ended = life.until("registry", |phase| result(phase).is_some()).await;
@@ -156,6 +157,7 @@ async fn a_build_is_stopped_by_an_unreadable_stop_request() {
         why: "a newer patchset".to_owned(),
         at: life.world.world.now(),
         executor_is_dead: false,
+        result: None,
     };
     let written = build::put_stop(&id("registry"), &stop).unwrap();
     let Write::Put { record, expect } = written else { unreachable!("a wish is written") };

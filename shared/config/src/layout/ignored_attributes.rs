@@ -24,7 +24,6 @@ use crate::pipeline::{FilterKind, Pipeline, ReporterKind, SUPERSEDES_MAX, Trigge
 use crate::tenant::{Access, MainConfig, TenantConfig};
 use crate::yaml::Mark;
 use sluice_model::ConnectionName;
-use sluice_model::job::NodeSet;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 

@@ -2,19 +2,19 @@
 //! landings from the reporter.
 
 use super::artifacts::Required;
-use super::job_graph::{
-    end_without_build, ended, is_unblocked, is_unreachable, parent_builds, skip_unreachable_jobs,
-};
+use super::job_graph::{ended, is_unblocked, is_unreachable, parent_builds, skip_unreachable_jobs};
 use super::reporter_jobs::is_in_phase;
 use super::semaphores::Permit;
 use super::shared_builds::Sharing;
 use super::{ObservedBuild, OrderDraft, Planner, QueueAction, RECONCILE_SECONDS};
 use crate::item::{Item, Job, JobStatus, MergeStatus, Onto, WaitsFor};
+use crate::merge::TestedState;
 use crate::queue::{Slot, SlotStatus, UNCLAIMED_MAX};
 use crate::report::Occasion;
 use crate::unattended;
-use sluice_model::build::{BuildResult, RequestRef};
+use sluice_model::build::{BuildResult, EndWithoutRun, RequestRef};
 use sluice_model::change::ChangeKey;
+use sluice_model::job::JobSummary;
 use sluice_model::{BuildId, ItemId, JobName, LabelName, ProviderName, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -259,7 +259,7 @@ impl Planner<'_> {
             if item.jobs.iter().any(|job| job.attempt > 0) {
                 item.first_job_at.get_or_insert(self.now);
             }
-            // A job that ended without a build (noop, skipped, no provider) wakes no one: reconcile
+            // A job that ended without a run (noop, skipped, no provider) wakes no one: reconcile
             // again.
             let is_over = if item.reporting.is_some() {
                 !item.has_reporters_left()
@@ -315,10 +315,10 @@ impl Planner<'_> {
 
     /// Orders the next attempt of a job: adds the build to the item and its order to the plan, with
     /// its semaphores unless it takes nodes first. If it must wait for artifacts or semaphores,
-    /// only records that in the job. Ends the job without a build if it is `noop`, a required
-    /// artifact failed, or no provider offers its nodes. Returns whether the job changed, so that
-    /// the caller has to store `item`. The caller has checked that the job waits, that its
-    /// dependencies let it run ([`is_unblocked`]) and that it fits.
+    /// only records that in the job. Ends the job at once, with a build that no executor runs, if
+    /// it is `noop`, a required artifact failed, or no provider offers its nodes. Returns whether
+    /// the job changed, so that the caller has to store `item`. The caller has checked that the job
+    /// waits, that its dependencies let it run ([`is_unblocked`]) and that it fits.
     fn start_job(&mut self, item: &mut Item, at: usize) -> bool {
         let Some(merged) = item.merged().cloned() else {
             return false;
@@ -326,8 +326,9 @@ impl Planner<'_> {
         let attempt = item.jobs[at].attempt + 1;
         let summary = item.jobs[at].summary.clone();
         if summary.name.as_str() == "noop" {
+            let end = EndWithoutRun { result: BuildResult::Success, detail: None };
+            self.end_job_at_once(item, at, &merged, end);
             item.jobs[at].attempt = attempt;
-            item.jobs[at].status = ended(BuildResult::Success, None, self.now);
             return true;
         }
         let providers = match self.required_artifacts(item, &item.jobs[at]) {
@@ -336,24 +337,23 @@ impl Planner<'_> {
                 return set_waits_for(&mut item.jobs[at], WaitsFor::Requirements(summary.requires));
             }
             Required::Missing(why) => {
-                item.add_reason(self.now, format!("{}: FAILURE: {why}", summary.name));
-                end_without_build(&mut item.jobs[at], BuildResult::Failure, Some(why), self.now);
+                // The attempt does not count: other changes of a bundle do not share this build,
+                // since they may require artifacts of other changes.
+                let end = EndWithoutRun { result: BuildResult::Failure, detail: Some(why) };
+                self.end_job_at_once(item, at, &merged, end);
+                return true;
+            }
+        };
+        let Nodes { alternative, labels, provider } = match self.nodes_for(&item.jobs[at]) {
+            Ok(nodes) => nodes,
+            Err(why) => {
+                let end = EndWithoutRun { result: BuildResult::NodeFailure, detail: Some(why) };
+                self.end_job_at_once(item, at, &merged, end);
+                item.jobs[at].attempt = attempt;
                 return true;
             }
         };
         let build = build_id(item, &summary.name, &summary.hash, attempt);
-        let Nodes { alternative, labels, provider } = match self.nodes_for(&item.jobs[at]) {
-            Ok(nodes) => nodes,
-            Err(why) => {
-                item.add_reason(self.now, format!("{}: NODE_FAILURE: {why}", summary.name));
-                item.jobs[at].attempt = attempt;
-                item.jobs[at].waits_for = None;
-                item.jobs[at].build = Some(build.clone());
-                item.builds.push(build);
-                item.jobs[at].status = ended(BuildResult::NodeFailure, Some(why), self.now);
-                return true;
-            }
-        };
         item.jobs[at].alternative = alternative;
         let nodes_first = item.jobs[at].takes_nodes_first();
         let permit = if nodes_first {
@@ -392,28 +392,72 @@ impl Planner<'_> {
             "{}: {} ordered as build {build}",
             item.candidate.change, summary.name
         ));
-        let parents = parent_builds(item, &item.jobs[at]);
+        let draft = order_draft(item, at, &merged, build, attempt);
         self.ledger.push(QueueAction::OrderBuild(Box::new(OrderDraft {
-            build,
-            item: item.id.clone(),
-            generation: item.generation,
-            job: summary.name.clone(),
-            attempt,
-            max_attempts: summary.attempts,
-            voting: summary.voting,
-            graph: merged.graph,
-            speculation: merged.speculation,
-            change: item.candidate.change.clone(),
-            event_id: item.event_id.clone(),
-            merge_commit: item.landed.clone(),
-            parents,
             artifact_builds: providers,
-            nodeset: alternative,
             nodes_first,
             labels,
             request,
+            ..draft
         })));
         true
+    }
+
+    /// Ends the waiting job at `at` of an item with a new build that no executor runs: adds the
+    /// build to the item and its record to the plan, and a result other than success to the item's
+    /// reasons. The job's count of attempts stays as it is.
+    fn end_job_at_once(
+        &mut self,
+        item: &mut Item,
+        at: usize,
+        merged: &TestedState,
+        end: EndWithoutRun,
+    ) {
+        let JobSummary { name, hash, .. } = &item.jobs[at].summary;
+        let (name, attempt) = (name.clone(), item.jobs[at].attempt + 1);
+        let build = build_id(item, &name, hash, attempt);
+        let draft = Box::new(order_draft(item, at, merged, build.clone(), attempt));
+        if let Some(why) = &end.detail {
+            item.add_reason(self.now, format!("{name}: {}: {why}", end.result));
+        }
+        let job = &mut item.jobs[at];
+        (job.waits_for, job.is_shared_build) = (None, false);
+        job.build = Some(build.clone());
+        job.status = ended(end.result, end.detail.clone(), self.now);
+        item.builds.push(build);
+        self.ledger.push(QueueAction::RecordEndedBuild { draft, end });
+    }
+}
+
+/// Returns the content of the order of an attempt of the job at `at` of an item, without artifacts
+/// of changes ahead and without a request for nodes.
+fn order_draft(
+    item: &Item,
+    at: usize,
+    merged: &TestedState,
+    build: BuildId,
+    attempt: u32,
+) -> OrderDraft {
+    let job = &item.jobs[at];
+    OrderDraft {
+        build,
+        item: item.id.clone(),
+        generation: item.generation,
+        job: job.summary.name.clone(),
+        attempt,
+        max_attempts: job.summary.attempts,
+        voting: job.summary.voting,
+        graph: merged.graph.clone(),
+        speculation: merged.speculation.clone(),
+        change: item.candidate.change.clone(),
+        event_id: item.event_id.clone(),
+        merge_commit: item.landed.clone(),
+        parents: parent_builds(item, job),
+        artifact_builds: Vec::new(),
+        nodeset: job.alternative,
+        nodes_first: false,
+        labels: Vec::new(),
+        request: None,
     }
 }
 

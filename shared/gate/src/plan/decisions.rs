@@ -9,7 +9,7 @@ use crate::queue::Head;
 use crate::report::Report;
 use crate::semaphore::Semaphore;
 use sluice_config::pipeline::Manager;
-use sluice_model::build::RequestRef;
+use sluice_model::build::{EndWithoutRun, RequestRef};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::Oid;
@@ -64,6 +64,13 @@ pub enum QueueAction {
     MarkInProgress(InboxMessageId),
     /// Orders a build, and requests its nodes if it needs any.
     OrderBuild(Box<OrderDraft>),
+    /// Records a build that ends at once, since no executor is to run it.
+    RecordEndedBuild {
+        /// The build.
+        draft: Box<OrderDraft>,
+        /// How it ends.
+        end: EndWithoutRun,
+    },
     /// Stops a build, and withdraws its node request.
     StopBuild(BuildStop),
     /// Sends a build to the executors: it has its nodes and semaphores, or its first message seems
@@ -147,6 +154,7 @@ impl QueueAction {
             | Self::DeleteMessage(_)
             | Self::MarkInProgress(_)
             | Self::ResumeBuild(_)
+            | Self::RecordEndedBuild { .. }
             | Self::OrderLanding(_)
             | Self::WithdrawLanding(_)
             | Self::EmitEvent { .. }
@@ -232,7 +240,17 @@ pub struct BuildStop {
     pub request: Option<RequestRef>,
     /// The reason that users see.
     pub why: String,
-    /// Whether its executor is gone: the build needs no stop message, and its nodes are free at
-    /// once.
-    pub executor_lost: bool,
+    /// What ends the build.
+    pub cause: StopCause,
+}
+
+/// What ends a build that the gate stops.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum StopCause {
+    /// The gate cancels the build, or its job goes on in another way.
+    Cancelled,
+    /// Its executor is gone: the build needs no stop message, and its nodes are free at once.
+    ExecutorLost,
+    /// Its nodes cannot be had, which ends its job.
+    NoNodes,
 }

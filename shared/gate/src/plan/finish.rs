@@ -1,6 +1,6 @@
 //! Completes entries: orders and follows landings, reports results and removes what is done.
 
-use super::job_graph::end_without_build;
+use super::job_graph::skip_job;
 use super::ledger::Full;
 use super::{Planner, QueueAction, RemovedItem, is_dependent};
 use crate::item::{Item, JobStatus, MergeStatus, REASON_BYTES_MAX, cut};
@@ -346,7 +346,7 @@ impl Planner<'_> {
     /// Ends the waiting jobs of an item as skipped.
     fn skip_unstarted_jobs(&self, item: &mut Item) {
         for job in item.jobs.iter_mut().filter(|job| job.status == JobStatus::Waiting) {
-            end_without_build(job, BuildResult::Skipped, None, self.now);
+            skip_job(job, None, self.now);
         }
     }
 }

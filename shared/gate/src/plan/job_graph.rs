@@ -2,7 +2,7 @@
 //! affects its dependents.
 
 use super::ledger::Full;
-use super::{BuildStop, Planner, QueueAction};
+use super::{BuildStop, Planner, QueueAction, StopCause};
 use crate::item::{Item, Job, JobStatus};
 use crate::job_feedback::JobFeedback;
 use serde_json::{Map, Value};
@@ -45,7 +45,7 @@ pub(super) fn skip_unreachable_jobs(item: &mut Item, now: Timestamp) -> bool {
         else {
             break;
         };
-        end_without_build(&mut item.jobs[at], BuildResult::Skipped, Some(why), now);
+        skip_job(&mut item.jobs[at], Some(why), now);
         any = true;
     }
     any
@@ -134,7 +134,12 @@ pub(super) fn restart_dependents(item: &mut Item, at: usize, why: &str) -> Vec<B
         if job.is_under_way()
             && let Some(build) = job.build.clone()
         {
-            stops.push(BuildStop { build, request, why: why.to_owned(), executor_lost: false });
+            stops.push(BuildStop {
+                build,
+                request,
+                why: why.to_owned(),
+                cause: StopCause::Cancelled,
+            });
         }
         if job.build.take().is_some() {
             job.attempt = job.attempt.saturating_sub(1);
@@ -177,7 +182,7 @@ pub(super) fn skip_unchosen(item: &mut Item, at: usize, chosen: &[JobName], now:
     for job in item.jobs.iter_mut().filter(|job| job.status == JobStatus::Waiting) {
         let is_child = job.summary.dependencies.iter().any(|dependency| dependency.name == parent);
         if is_child && !chosen.contains(&job.summary.name) {
-            end_without_build(job, BuildResult::Skipped, Some(left_out_reason(&parent)), now);
+            skip_job(job, Some(left_out_reason(&parent)), now);
         }
     }
 }
@@ -295,22 +300,17 @@ impl Planner<'_> {
         let now = self.now;
         if let Some(item) = self.item_mut(id) {
             for job in item.jobs.iter_mut().filter(|job| job.status == JobStatus::Waiting) {
-                end_without_build(job, BuildResult::Skipped, Some(why.to_owned()), now);
+                skip_job(job, Some(why.to_owned()), now);
             }
         }
     }
 }
 
-/// Ends a waiting job at `now` without a build. It no longer names the build of an earlier attempt,
-/// which has a result of its own (J16).
-pub(super) fn end_without_build(
-    job: &mut Job,
-    result: BuildResult,
-    detail: Option<String>,
-    now: Timestamp,
-) {
+/// Ends a waiting job at `now` as skipped, without a build. It no longer names the build of an
+/// earlier attempt, which has a result of its own (J16).
+pub(super) fn skip_job(job: &mut Job, detail: Option<String>, now: Timestamp) {
     (job.build, job.waits_for) = (None, None);
-    job.status = ended(result, detail, now);
+    job.status = ended(BuildResult::Skipped, detail, now);
 }
 
 /// Returns the status of a job that ends at `now` without a result of a build: without start time

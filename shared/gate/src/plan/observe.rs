@@ -3,7 +3,7 @@
 
 use super::job_graph::{choose_children, ended, restart_dependents};
 use super::ledger::Full;
-use super::{BuildStop, ObservedBuild, Planner, QueueAction, RECORDS_MAX};
+use super::{BuildStop, ObservedBuild, Planner, QueueAction, RECORDS_MAX, StopCause};
 use crate::item::{Item, Job, JobStatus, MergeStatus, REASON_BYTES_MAX, WHY_BYTES_MAX, cut};
 use crate::job_feedback::{self, JobFeedback};
 use crate::merge::{LINE_NOTE_BYTES_MAX, LINE_NOTES_MAX, LineNote, MergeResult, TestedState};
@@ -206,7 +206,7 @@ impl Planner<'_> {
                     build,
                     request: job.request,
                     why,
-                    executor_lost: false,
+                    cause: StopCause::Cancelled,
                 }));
             }
         }
@@ -262,7 +262,7 @@ impl Planner<'_> {
             if let ObservedBuild::Lost { why } = seen {
                 // No executor will report its end, so its nodes must be freed here.
                 let (request, why) = (item.jobs[at].request.clone(), why.clone());
-                stops.push(BuildStop { build, request, why, executor_lost: true });
+                stops.push(BuildStop { build, request, why, cause: StopCause::ExecutorLost });
             }
             changed |= apply_observed_build(&mut item, at, seen, self.now, &mut stops);
         }
@@ -381,7 +381,7 @@ fn apply_observed_build(
                 build,
                 request: job.request.take(),
                 why: why.clone(),
-                executor_lost: false,
+                cause: StopCause::Cancelled,
             }));
             job.alternative += 1;
             job.attempt = job.attempt.saturating_sub(1);
@@ -396,7 +396,7 @@ fn apply_observed_build(
                 build,
                 request,
                 why: reason.clone(),
-                executor_lost: false,
+                cause: StopCause::NoNodes,
             }));
             job.status = ended(BuildResult::NodeFailure, Some(reason.clone()), now);
         }

@@ -19,7 +19,7 @@
 //! never end, so the job releases its nodes. From then on it acquires semaphores before nodes, and
 //! keeps its place in line.
 
-use super::{BuildStop, ObservedBuild, Planner, QueueAction};
+use super::{BuildStop, ObservedBuild, Planner, QueueAction, StopCause};
 use crate::item::{Item, Job};
 use crate::semaphore::{
     NodesHeld, Semaphore, SemaphoreHolder, SemaphoreKey, SemaphoreWaiter, WAITING_MAX, WaitingSince,
@@ -103,7 +103,7 @@ impl Planner<'_> {
             key.name
         );
         let (build, request) = (build.clone(), job.request.take());
-        let stop = BuildStop { build, request, why: why.clone(), executor_lost: false };
+        let stop = BuildStop { build, request, why: why.clone(), cause: StopCause::Cancelled };
         self.ledger.push(QueueAction::StopBuild(stop));
         job.restart_with_semaphores_first();
         let reason = format!("{}: {why}", job.summary.name);

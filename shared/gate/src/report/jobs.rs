@@ -3,17 +3,23 @@
 
 use crate::item::{Job, JobStatus};
 use crate::merge::LineNote;
-use sluice_model::Timestamp;
+use sluice_model::{BuildId, Timestamp};
 
 /// Returns a job's line: its name with a link, its result or own message, its duration, whether it
 /// is non-voting, and the explanation of a failure. A job that has not ended is shown by its name
-/// alone as in progress. `now` is used for an end without a time.
-pub(super) fn job_line(job: &Job, now: Timestamp) -> String {
+/// alone as in progress. `now` is used for an end without a time. `build_page` returns the address
+/// of a build's page; a job that ran no playbook and has a build links there, since it has no logs.
+pub(super) fn job_line(
+    job: &Job,
+    now: Timestamp,
+    build_page: impl Fn(&BuildId) -> String,
+) -> String {
     let JobStatus::Ended { result, detail, started_at, ended_at, log_url } = &job.status else {
         return format!("- {} : in progress\n", job.summary.name);
     };
     let own = if result.passed() { &job.summary.success_url } else { &job.summary.failure_url };
-    let name = match link(own.as_deref(), log_url.as_deref()) {
+    let page = || job.build.as_ref().filter(|_| started_at.is_none()).map(build_page);
+    let name = match link(own.as_deref(), log_url.as_deref()).or_else(page) {
         Some(url) => format!("[{}]({url})", job.summary.name),
         None => job.summary.name.to_string(),
     };
@@ -107,7 +113,33 @@ mod tests {
         let (started_at, ended_at) = (Some(Timestamp(1_000)), Timestamp(66_000));
         let log_url = log_url.map(str::to_owned);
         let status = JobStatus::Ended { result, detail: None, started_at, ended_at, log_url };
-        job_line(&Job { status, ..Job::new(summary) }, Timestamp(66_000))
+        let build = Some("b".into());
+        let page = |build: &BuildId| format!("https://ci/build/{build}");
+        job_line(&Job { status, build, ..Job::new(summary) }, Timestamp(66_000), page)
+    }
+
+    /// R05, Z9.1: a job that ran no playbook has no logs; the page of its build has the reason.
+    #[test]
+    fn a_job_that_ran_no_playbook_links_to_the_page_of_its_build() {
+        let summary: JobSummary = serde_json::from_value(serde_json::json!({
+            "name": "unit", "hash": "h", "voting": true, "attempts": 1, "labels": [],
+        }))
+        .unwrap();
+        let status = JobStatus::Ended {
+            result: BuildResult::NodeFailure,
+            detail: Some("no nodes".to_owned()),
+            started_at: None,
+            ended_at: Timestamp(1),
+            log_url: None,
+        };
+        let page = |build: &BuildId| format!("https://ci/build/{build}");
+        let mut job = Job { status, build: Some("b".into()), ..Job::new(summary) };
+        assert_eq!(
+            job_line(&job, Timestamp(1), page),
+            "- [unit](https://ci/build/b) : NODE_FAILURE (no nodes)\n"
+        );
+        job.build = None;
+        assert_eq!(job_line(&job, Timestamp(1), page), "- unit : NODE_FAILURE (no nodes)\n");
     }
 
     /// R05: a job's own message replaces its result, separately for success and failure.

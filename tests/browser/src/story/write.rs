@@ -227,6 +227,7 @@ impl Writer {
             merge_commit: None,
             request: None,
             ordered_at,
+            end: None,
         };
         let mut writes = vec![build::put_order(&order)?];
         if let Some(phase) = phase {

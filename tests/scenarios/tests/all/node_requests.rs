@@ -203,7 +203,7 @@ fn a_queue_learns_of_its_failed_node_request_with_and_without_a_wakeup() {
         let change = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
         let is_reported = |site: &Site| {
             let comments = site.forge.change(&change).unwrap().comments;
-            comments.values().any(|(text, _)| text.contains("unit : NODE_FAILURE"))
+            comments.values().any(|(text, _)| text.contains(") : NODE_FAILURE"))
         };
         site.run_until(|site| !requests(site).is_empty());
         // All other wakeups of the queue are handled before the request is served.

@@ -321,7 +321,10 @@ fn fail_fast_stops_the_other_builds_of_a_change() {
     assert_eq!(report_lines(&site, "gate", &a), ["start", "Build failed."]);
     let why = comments(&site, &a);
     assert_eq!(why.matches("Build failed.").count(), 1, "{why}");
-    assert!(why.contains("other : FAILURE") && why.contains("unit : ABORTED"), "{why}");
+    assert!(
+        why.contains("other : FAILURE") && why.contains("- [unit](") && why.contains(") : ABORTED"),
+        "{why}"
+    );
 }
 
 /// G14: a new patchset dequeues its change and the changes that depend on it. The others merge.

@@ -270,7 +270,7 @@ fn a_failing_job_withdraws_the_node_request_of_another_job() {
     assert_eq!((requests(&site), merged(&site)), (0, Vec::new()));
     assert_eq!(report_lines(&site, "gate", &a), ["start", "Build failed."]);
     let why = comments(&site, &a);
-    assert!(why.contains("first : FAILURE") && why.contains("second : ABORTED"), "{why}");
+    assert!(why.contains("first : FAILURE") && why.contains(") : ABORTED"), "{why}");
     assert_eq!(site.ending(&[], &[&a]).left_over, Vec::<String>::new());
 }
 

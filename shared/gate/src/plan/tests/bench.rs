@@ -19,7 +19,7 @@ use crate::queue::Head;
 use crate::report::{Report, ReportAction, ReportState};
 use crate::semaphore::{Semaphore, SemaphoreKey};
 use sluice_config::pipeline::{GitHubReporter, Manager, Pipeline, PipelineReporter, ReporterKind};
-use sluice_model::build::{BuildResult, RunEnd};
+use sluice_model::build::{BuildResult, EndWithoutRun, RunEnd};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::event::ZuulEvent;
 use sluice_model::git::{BranchKey, Commit, MergeMode};
@@ -93,6 +93,8 @@ pub struct Bench {
     /// Queues that plans have woken.
     pub woken: Vec<QueueKey>,
     pub orders: Vec<OrderDraft>,
+    /// Jobs whose builds ended at once, and how.
+    pub ended_orders: Vec<(String, EndWithoutRun)>,
     pub reports: Vec<Report>,
     pub left: Vec<String>,
     pub landed: Vec<String>,
@@ -198,6 +200,7 @@ impl Bench {
             branch_locks: BTreeMap::new(),
             woken: Vec::new(),
             orders: Vec::new(),
+            ended_orders: Vec::new(),
             reports: Vec::new(),
             left: Vec::new(),
             landed: Vec::new(),
@@ -523,6 +526,9 @@ impl Bench {
                 let merged = self.items[&order.item].merged();
                 let tree = merged.map(|merged| merged.tested.tree.clone()).unwrap();
                 return Some(format!("run {} on {tree}", self.named(&order.build)));
+            }
+            QueueAction::RecordEndedBuild { draft, end } => {
+                self.ended_orders.push((draft.job.to_string(), end));
             }
             QueueAction::RequestLayout => {
                 self.layout.wanted += 1;

@@ -56,7 +56,12 @@ fn a_shared_build_without_nodes_ends_for_all_that_share_it() {
     bench.run();
     assert_eq!(bench.left, ["A FAILURE", "B FAILURE"]);
     assert!(
-        bench.comments().iter().filter(|text| text.contains("job-87 : NODE_FAILURE")).count() == 2
+        bench
+            .comments()
+            .iter()
+            .filter(|text| text.contains("job-87](https://sluice.test/t/"))
+            .count()
+            == 2
     );
 }
 

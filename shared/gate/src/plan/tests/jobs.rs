@@ -6,6 +6,7 @@ use insta::assert_snapshot;
 use sluice_model::build::BuildResult::{
     self, Failure, NodeFailure, Retry, RetryLimit, Skipped, Success,
 };
+use sluice_model::build::EndWithoutRun;
 use sluice_model::job::{JobDependency, JobSummary};
 
 fn results(bench: &Bench) -> Vec<(String, Option<BuildResult>)> {
@@ -75,16 +76,18 @@ fn a_failed_non_voting_job_does_not_fail_the_change() {
     bench.end('A', "lint", Failure);
     bench.finish();
     assert_eq!(bench.landed, ["0A"]);
-    assert!(bench.comments().iter().any(|text| text.contains("lint : FAILURE (non-voting)")));
+    assert!(bench.comments().iter().any(|text| text.contains(") : FAILURE (non-voting)")));
 }
 
 /// J15
 #[test]
-fn noop_passes_without_a_build() {
+fn noop_passes_with_a_build_that_no_executor_runs() {
     let mut bench = Bench::gate(&["noop"]);
     bench.approve("A");
     assert_snapshot!(bench.run(), @"land A as 0A");
     assert!(bench.orders.is_empty());
+    let end = EndWithoutRun { result: Success, detail: None };
+    assert_eq!(bench.ended_orders, [("noop".to_owned(), end)]);
 }
 
 /// J16
@@ -122,7 +125,12 @@ fn a_label_that_no_provider_offers_fails_the_job_at_once() {
     bench.has_provider = false;
     bench.approve("A");
     assert_snapshot!(bench.run(), @"A leaves: FAILURE");
-    assert!(bench.comments()[0].contains("NODE_FAILURE"));
+    let (result, detail) = (NodeFailure, "no provider of the tenant offers small".to_owned());
+    let end = EndWithoutRun { result, detail: Some(detail) };
+    assert_eq!(bench.ended_orders, [("unit".to_owned(), end)]);
+    let comment = &bench.comments()[0];
+    assert!(comment.contains("- [unit](https://sluice.test/t/"), "{comment}");
+    assert!(comment.contains(") : NODE_FAILURE (no provider"), "{comment}");
 }
 
 /// N03
