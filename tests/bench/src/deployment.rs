@@ -155,7 +155,7 @@ impl Deployment {
                     MessageQueue::Events,
                     (
                         "intake",
-                        Box::new(Intake::new(ports("intake"), forges(), repos.clone()))
+                        Box::new(Intake::new(ports("intake"), forges(), repos(ports("intake"))))
                             as Box<dyn Reconciler>,
                     ),
                 ),

@@ -113,7 +113,7 @@ fn layout(place: Place<'_>, value: Option<&Json>) -> Layout {
 
 /// Returns what plans know of the provider.
 fn limits_of(layout: &Layout) -> String {
-    format!("{:?}", super::limits(&layout.providers()[0]))
+    format!("{:?}", super::limits(layout, &layout.providers()[0]))
 }
 
 /// Returns the attributes that are warned of.

@@ -8,7 +8,6 @@ use crate::landing::lands_in;
 use crate::queue::{Slot, SlotStatus};
 use crate::report::Occasion;
 use sluice_model::ItemId;
-use sluice_model::build::BuildResult;
 use sluice_model::change::ChangeKey;
 
 /// Why a change leaves whose dependencies changed since it was enqueued.
