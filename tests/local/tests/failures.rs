@@ -271,8 +271,8 @@ async fn nodes_that_never_boot_fail_their_job_and_are_deleted() {
     );
     decided(&system, &behind).await.unwrap();
     ends_right(&system, Expected { landed: &[&behind], refused: &[&silent] }).await.unwrap();
-    let launches =
-        system.log().unwrap().lines().filter(|line| line.contains("is launched as silent")).count();
+    let launched = "is launched as forge.local/org/config/silent ";
+    let launches = system.log().unwrap().lines().filter(|line| line.contains(launched)).count();
     assert_eq!(
         launches,
         3 * 2,
