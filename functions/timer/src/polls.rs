@@ -17,15 +17,17 @@ const POLLS_PER_MINUTE_MAX: usize = 30;
 impl Timer {
     /// Stores the polls of this minute and of the one before, for each project of a tenant at the
     /// host of a connection to a plain git server, and wakes intake. A poll that is stored already
-    /// is left as it is. Reads no projects without such a connection. Failures to read the projects
-    /// of a tenant and to store a poll are added to `failures`. An error only if the connections, a
-    /// tenant's record or stored polls cannot be read.
+    /// is left as it is. Does nothing where no connections are stored or none is such a one.
+    /// Failures to read the projects of a tenant and to store a poll are added to `failures`. An
+    /// error only if the connections, a tenant's record or stored polls cannot be read.
     pub(crate) async fn start_polls(
         &self,
         now: Timestamp,
         failures: &mut Failures,
     ) -> Result<(), ReconcileError> {
-        let connections = connection::load(&self.ports).await?;
+        let Some(connections) = connection::load_if_stored(&self.ports).await? else {
+            return Ok(());
+        };
         if connections.polled().next().is_none() {
             return Ok(());
         }

@@ -198,13 +198,23 @@ pub fn seal_context(connection: &ConnectionName, what: &str) -> String {
 /// # Errors
 /// When none are stored, or they cannot be decoded.
 pub async fn load(ports: &Ports) -> Result<ConnectionsFile, PortError> {
-    let object = ports.objects.get(OBJECT).await?.ok_or_else(|| {
+    load_if_stored(ports).await?.ok_or_else(|| {
         PortError::unknown(
             format!("read {OBJECT}"),
             "no connections are stored; store them with `sluice connection` first",
         )
-    })?;
+    })
+}
+
+/// Reads the configured connections; their secrets stay sealed. Returns `None` if none were ever
+/// stored.
+///
+/// # Errors
+/// When they cannot be read or decoded.
+pub async fn load_if_stored(ports: &Ports) -> Result<Option<ConnectionsFile>, PortError> {
+    let Some(object) = ports.objects.get(OBJECT).await? else { return Ok(None) };
     serde_json::from_slice(&object.bytes)
+        .map(Some)
         .map_err(|error| PortError::unknown(format!("read {OBJECT}"), error))
 }
 
