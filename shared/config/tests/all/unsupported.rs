@@ -106,8 +106,8 @@ fn labels_at_several_providers_are_reported() {
         warnings(text),
         [
             "job unit: no provider of the tenant offers all of big, odd (big at first, odd at second), and all nodes of a job come from one provider: add the labels to one provider; jobs with these nodes end with NODE_FAILURE".to_owned(),
-            "nodeset none: no provider of the tenant offers label focal: jobs that need it end with NODE_FAILURE".to_owned(),
             format!("nodeset none: {split}"),
+            "nodeset none: no provider of the tenant offers label focal: jobs that need it end with NODE_FAILURE".to_owned(),
             format!("nodeset split: {split}"),
         ]
     );

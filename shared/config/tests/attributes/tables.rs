@@ -46,7 +46,8 @@ pub fn ignored(object: &str, path: &str) -> Ignored {
     }
     let is_of = |entry: &&IgnoredAttribute| {
         let of_static = object == "static section/provider" && !path.starts_with("nodes");
-        (entry.object == kind(object) || (of_static && entry.object == "static node"))
+        let is_object = entry.object == object || entry.object == kind(object);
+        (is_object || (of_static && entry.object == "static node"))
             && (entry.attribute == path || path.split('.').any(|part| part == entry.attribute))
     };
     let entries: Vec<&IgnoredAttribute> = IGNORED_ATTRIBUTES.iter().filter(is_of).collect();

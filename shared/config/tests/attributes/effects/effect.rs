@@ -32,9 +32,12 @@ fn attributes_of(warnings: Vec<ConfigError>) -> BTreeSet<String> {
     warnings.into_iter().filter_map(|warning| warning.diagnostic.attribute).collect()
 }
 
-/// Returns the ignored attributes that a layout warns of.
+/// Returns the ignored attributes that a layout warns of, except in the images of [`NAMED`].
 pub fn warned(layout: &Layout) -> BTreeSet<String> {
-    attributes_of(layout.ignored_attributes())
+    let mut warnings = layout.ignored_attributes();
+    let named = ["image a-name", "image b-name"];
+    warnings.retain(|warning| !named.contains(&warning.diagnostic.stanza.as_str()));
+    attributes_of(warnings)
 }
 
 /// Returns the effects of an object with these attributes, for each location of such an object.
