@@ -78,13 +78,16 @@ fn a_build_without_nodes_keeps_its_result_when_its_change_is_tested_again() {
     let mut site = site(&format!("{}{UNIT}", labels(&["red"])), "[unit, test1]");
     site.held.insert("test1".to_owned());
     let a = propose(&site, 1, &[("a", "broken test1")]);
-    approve(&mut site, &[&a]);
-    assert_eq!(site.running(), ["test1"], "the first change has used its node");
-    site.cloud.refuse("t3.red");
     let b = propose(&site, 2, &[("b", "x")]);
-    approve(&mut site, &[&b]);
+    site.run();
+    site.forge.approve(&a);
+    // The first change has used its node before the second one needs one.
+    let passed = "builds?change=1&job_name=unit&result=SUCCESS";
+    site.run_until(|site| site.running() == ["test1"] && list(site, passed).len() == 1);
+    site.cloud.refuse("t3.red");
+    site.forge.approve(&b);
     let failures = "builds?change=2&result=NODE_FAILURE";
-    assert_eq!(list(&site, failures).len(), 1);
+    site.run_until(|site| list(site, failures).len() == 1);
     site.held.clear();
     site.run();
     assert_eq!(merged(&site), Vec::<u64>::new());

@@ -68,9 +68,14 @@ fn checks(site: &Site) -> usize {
     site.builds().iter().filter(|build| build.starts_with("check ")).count()
 }
 
-/// Returns the pipelines of the builds, in the order in which those were requested.
+/// Returns the pipelines of the builds that executors were asked to run, in the order of the
+/// requests.
 fn pipelines(site: &Site) -> Vec<String> {
-    orders(site).into_iter().map(|(order, _)| order.queue.pipeline.to_string()).collect()
+    orders(site)
+        .into_iter()
+        .filter(|(order, _)| order.end.is_none())
+        .map(|(order, _)| order.queue.pipeline.to_string())
+        .collect()
 }
 
 fn left_over(site: &Site, change: &ChangeKey) -> Vec<String> {

@@ -241,16 +241,18 @@ fn a_live_layout_launches_the_nodes_that_its_labels_keep_ready() {
         format!("{CONFIG}{}{kept}", COMMON.replace("- queue: {name: integrated}\n", ""))
     };
     let (two, three, none) = (config(2), config(3), config(0));
+    // A site with nodes that are kept ready does not come to rest, so it begins without providers.
     let repositories: &[(&str, &[(&str, &str)])] =
-        &[("org/config", &[("zuul.yaml", &two)]), ("org/one", &[("shared", "0")])];
+        &[("org/config", &[("zuul.yaml", CONFIG)]), ("org/one", &[("shared", "0")])];
     let mut site = Site::new(7, MAIN, repositories, judge);
     let are_ready = |site: &Site, count: usize| {
         let nodes = nodes(site);
         nodes.len() == count && nodes.iter().all(|node| node.state.as_str() == "ready")
     };
-    site.run_until(|site| are_ready(site, 2));
     let main =
         BranchKey { project: ProjectName::new("forge.test", "org/config"), branch: "main".into() };
+    site.forge.push(&main, &[("zuul.yaml", &two)]);
+    site.run_until(|site| are_ready(site, 2));
     let begun = site.world.now();
     site.forge.push(&main, &[("zuul.yaml", &three)]);
     site.run_until(|site| are_ready(site, 3));
@@ -289,7 +291,7 @@ fn a_label_without_a_flavor_launches_nothing() {
     let a = propose(&site, 1, &[("a", "x")]);
     site.run();
     let text = comments(&site, &a);
-    assert!(text.contains("unit : NODE_FAILURE"), "{text}");
+    assert!(text.contains("- [unit](") && text.contains(") : NODE_FAILURE"), "{text}");
     assert!(text.contains("label small has no flavor: add `flavor` to the label"), "{text}");
     assert_eq!(site.cloud.requested_types(), Vec::<String>::new());
     let able = "- provider: {name: able, section: here, labels: [{name: small, flavor: small}]}\n";
@@ -318,7 +320,7 @@ fn a_job_whose_labels_lie_at_two_providers_says_so() {
     let a = propose(&site, 1, &[("a", "x")]);
     site.run();
     let text = comments(&site, &a);
-    assert!(text.contains("unit : NODE_FAILURE"), "{text}");
+    assert!(text.contains("- [unit](") && text.contains(") : NODE_FAILURE"), "{text}");
     let why = "no provider of the tenant offers all of big, small (big at first, small at second)";
     assert!(text.contains(why), "{text}");
 }

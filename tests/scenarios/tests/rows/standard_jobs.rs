@@ -16,7 +16,8 @@ use sluice_records::report::Buildset;
 use sluice_runtime::record::{Key, Record};
 use sluice_scenarios::Site;
 
-/// Returns the builds of a pipeline, sorted: job, numbers of the tested changes and result.
+/// Returns the builds of a pipeline that executors were asked to run, sorted: job, numbers of the
+/// tested changes and result.
 ///
 /// As on its page, a build that was stopped before an executor claimed it is ABORTED. A running
 /// build has the result `-`.
@@ -26,7 +27,8 @@ pub(super) fn results(site: &Site, pipeline: &str) -> Vec<String> {
     let is_order =
         |record: &&Record| record.key.partition.starts_with("build#") && record.key.sort == "order";
     let orders = records.iter().filter(is_order).map(|record| decode::<Order>(record).unwrap());
-    let of_pipeline = orders.filter(|order| order.queue.pipeline.as_str() == pipeline);
+    let of_pipeline =
+        orders.filter(|order| order.queue.pipeline.as_str() == pipeline && order.end.is_none());
     let mut results: Vec<String> = of_pipeline
         .map(|order| {
             let stored = poll_once(site.ports().objects.get(&order.speculation)).unwrap().unwrap();
