@@ -23,7 +23,6 @@ use crate::objects::{
 use crate::pipeline::{FilterKind, Pipeline, ReporterKind, SUPERSEDES_MAX, TriggerKind};
 use crate::tenant::{Access, MainConfig, TenantConfig};
 use crate::yaml::Mark;
-use sluice_model::ConnectionName;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -195,9 +194,7 @@ impl<'l> Warnings<'l> {
         if kind == "provider" {
             let mut providers = self.layout.providers().iter();
             let found = providers.find(|provider| provider.name.as_str() == object.name);
-            return found.is_some_and(|found| {
-                is_static(found.connection.as_ref().map(ConnectionName::as_str))
-            });
+            return found.is_some_and(|found| self.layout.has_static_nodes(found));
         }
         match object.attributes.get("connection") {
             Some(connection) => is_static(connection.as_str()),

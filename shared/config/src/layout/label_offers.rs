@@ -1,5 +1,6 @@
 //! Which provider of a tenant serves the labels of a nodeset. All nodes of a job come from one
-//! provider.
+//! provider. A provider of static nodes offers the labels of its nodes only: a label that it lists
+//! and no node has cannot be launched.
 
 use super::{Layout, ProviderConfig};
 use std::collections::{BTreeMap, BTreeSet};
@@ -36,9 +37,10 @@ impl Layout {
             let add = |map: &mut BTreeMap<_, BTreeSet<usize>>, label| {
                 map.entry(label).or_default().insert(position);
             };
-            for label in &provider.labels {
+            let launched = provider.labels.iter().filter(|_| !self.has_static_nodes(provider));
+            for label in launched {
                 add(&mut named, label.name.as_str());
-                if provider.connection.is_none() || label.obstacle().is_none() {
+                if label.obstacle().is_none() {
                     add(&mut able, label.name.as_str());
                 }
             }

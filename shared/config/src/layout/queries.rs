@@ -4,7 +4,7 @@ use super::placeholders::is_placeholder;
 use super::providers::{canonical, is_built};
 use super::resolve_names::in_order_of_effect;
 use super::{BranchContext, Definition, File, Layout, QueueSettings};
-use crate::connection::Connections;
+use crate::connection::{Connections, Driver};
 use crate::error::nearest;
 use crate::fragment::{self, Fragment, Source, SourceFile};
 use crate::layout::ProviderConfig;
@@ -15,7 +15,7 @@ use crate::objects::{
 use crate::pipeline::Pipeline;
 use crate::tenant::{TenantConfig, TenantProject};
 use sluice_model::git::MergeMode;
-use sluice_model::{BranchName, LabelName, PipelineName, ProjectName, QueueName};
+use sluice_model::{BranchName, ConnectionName, LabelName, PipelineName, ProjectName, QueueName};
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
@@ -298,6 +298,13 @@ impl Layout {
     pub fn providers(&self) -> &[ProviderConfig] {
         let overlay = self.overlay.as_deref().and_then(|overlay| overlay.providers.as_ref());
         overlay.map_or(&self.base.providers, |(providers, _)| providers)
+    }
+
+    /// Returns whether a provider has static nodes, which are lent and not launched: it has no
+    /// connection, or one of the static driver.
+    pub fn has_static_nodes(&self, provider: &ProviderConfig) -> bool {
+        let driver = |name: &ConnectionName| self.connections().driver(name.as_str());
+        provider.connection.as_ref().is_none_or(|name| driver(name) == Some(Driver::Static))
     }
 
     /// Returns the name of a label across tenants: the project that defines it, a slash and its

@@ -1,7 +1,7 @@
 //! Attributes that are accepted but not supported are reported.
 
 use crate::common::{BASE, tenant, tenant_of};
-use sluice_config::layout::Scope;
+use sluice_config::layout::{LabelOffer, Scope};
 use sluice_config::{Severity, parse_main};
 use std::collections::BTreeSet;
 
@@ -111,6 +111,36 @@ fn labels_at_several_providers_are_reported() {
             format!("nodeset split: {split}"),
         ]
     );
+}
+
+/// Z1.10, Z6.6: a label that a provider of static nodes lists, and that none of its nodes has, is
+/// reported. A nodeset with it is served by another provider that has it.
+#[test]
+fn a_listed_label_without_a_static_node_is_reported() {
+    let text = "
+- label: {name: big}
+- label: {name: small}
+- section: {name: one, connection: null, labels: [small], nodes: [{name: a.example.com, labels: [big]}]}
+- provider: {name: first, section: one, labels: [big]}
+- job: {name: unit, run: r, nodeset: {nodes: [{name: n, label: small}]}}
+- job: {name: other, run: r, nodeset: {nodes: [{name: n, label: big}]}}
+";
+    assert_eq!(
+        warnings(text),
+        [
+            "job unit: no provider of the tenant offers label small: jobs that need it end with NODE_FAILURE"
+        ]
+    );
+    let second = "
+- section: {name: two, connection: null, nodes: [{name: b.example.com, labels: [small]}]}
+- provider: {name: second, section: two}
+";
+    let layout = tenant().file("org/config", &format!("{BASE}{text}{second}")).sound();
+    let LabelOffer::Provider(provider) = layout.label_offers().offer(["small"]) else {
+        panic!("a node has the label")
+    };
+    assert_eq!(provider.name.as_str(), "second");
+    assert_eq!(layout.ignored_attributes(), []);
 }
 
 /// L2.4, C12: a proposed edit has the warnings about the nodesets that it adds, not those that its
