@@ -12,7 +12,7 @@ mod outside;
 pub use outside::{Checks, SshChecks};
 
 use crate::holds::Holds;
-use crate::limits::{Configured, ProviderSettings, TenantHeads};
+use crate::limits::{Configured, ConnectionInUse, ProviderSettings, TenantHeads};
 use async_trait::async_trait;
 use sluice_cloud::{CloudDriver, LaunchSettings, TagFilter};
 use sluice_model::build::{Phase, Run};
@@ -20,7 +20,8 @@ use sluice_model::wakeup::Wakeup;
 use sluice_model::{BuildId, ConnectionName, ProviderName, TenantName, Timestamp};
 use sluice_pool::{
     BuildFact, MachineListing, NodeRequest, PoolAction, PoolChange, PoolFacts, PoolPlan,
-    ProviderHead, ProviderLimits, RequestRow, RequestState, Snapshot, builds_to_observe, plan,
+    ProviderConnection, ProviderHead, ProviderLimits, RequestRow, RequestState, Snapshot,
+    builds_to_observe, plan,
 };
 use sluice_records::build;
 use sluice_records::codec::{decode_or_log, encode, encode_first, with_body};
@@ -101,7 +102,7 @@ struct WaitingRequests<'r> {
 /// What is read with a provider's cell at the beginning of a run.
 #[derive(Default)]
 struct InitialReads {
-    /// The heads of the tenants that may have the provider.
+    /// The heads of the tenants of the requests.
     tenants: TenantHeads,
     /// The state of the builds that the plan needs.
     builds: BTreeMap<BuildId, BuildFact>,
@@ -142,11 +143,15 @@ impl Launcher {
                     None => return Ok(()),
                 },
             };
-            let cloud =
-                run.found.connection.as_ref().and_then(|connection| self.clouds.get(connection));
+            let connection = run.found.connection.as_ref().and_then(ProviderConnection::cloud);
+            let cloud = connection.and_then(|connection| self.clouds.get(connection));
             let plan = self.plan(&run, std::mem::take(&mut facts), cloud).await;
             for reason in &plan.reasons {
                 tracing::info!(provider = %name, "{reason}");
+            }
+            if plan.is_empty() && run.found.limits.waits.is_some() && run.loaded.nodes.is_empty() {
+                // The last node with its former connection is gone: the new one counts from here.
+                continue;
             }
             if plan.is_empty() {
                 return self.settle(run, plan.due).await;
@@ -186,21 +191,23 @@ impl Launcher {
             in_shared_queues: queue_positions::may_have_moved(requests.clone(), now),
             in_groups: queue_positions::waiting_in_groups(requests.clone(), now),
         };
+        let in_use = ConnectionInUse::new(&head, loaded.nodes.len());
         let build_ids: Vec<BuildId> =
             builds_to_observe(&head, requests, nodes, now).into_iter().collect();
         let (found, InitialReads { builds, places, .. }) = match self
             .configured
-            .cached_if_fresh(name, now)
+            .cached_if_fresh(name, &in_use, now)
             .filter(|_| build_ids.is_empty() && changed.is_none())
         {
             Some(found) => (found, InitialReads::default()),
             None => {
                 let requests = loaded.requests.values().map(|(_, request)| request);
                 let concerned = requesters(requests).into_iter().chain(changed.cloned());
-                let tenants = self.configured.tenants_to_read(name, concerned.collect());
+                let tenants = self.configured.tenants_to_read(name, concerned.collect(), now);
                 let mut seen = self.read_initial(tenants, &build_ids, &waiting).await?;
                 let heads = std::mem::take(&mut seen.tenants);
-                let found = match self.configured.find(&self.ports, name, heads, now).await? {
+                let found = self.configured.find(&self.ports, name, heads, &in_use, now).await?;
+                let found = match found {
                     Some(found) => found,
                     None if is_unused(&loaded) => return Ok(None),
                     None => {
@@ -437,7 +444,7 @@ fn with_initial_facts(run: &ProviderRun, facts: PoolFacts) -> PoolFacts {
 }
 
 /// Returns the input of the plan: the loaded cell, its limits and the observations. A provider
-/// without a head gets a new one; the head names the configured connection.
+/// without a head gets a new one; the head names the connection of its nodes.
 fn snapshot_of(run: &ProviderRun, facts: PoolFacts) -> Snapshot {
     let ProviderRun { name, found, loaded, .. } = run;
     let head = loaded.head.clone().unwrap_or_else(|| ProviderHead::new(name.clone()));

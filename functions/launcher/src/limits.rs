@@ -2,8 +2,11 @@
 
 use crate::KEYS_MAX;
 use sluice_config::layout::{LabelConfig, Layout, ProviderConfig};
-use sluice_model::{ConnectionName, LabelName, ProviderName, TenantName, Timestamp};
-use sluice_pool::{Interface, LabelImage, LabelSpec, Pace, ProviderLimits, Resources, StaticHost};
+use sluice_model::{LabelName, ProviderName, TenantName, Timestamp};
+use sluice_pool::{
+    Interface, LabelImage, LabelSpec, Pace, ProviderConnection, ProviderHead, ProviderLimits,
+    Resources, StaticHost,
+};
 use sluice_records::codec::decode_or_log;
 use sluice_records::layout::Layouts;
 use sluice_records::tenant::{self, Tenant};
@@ -16,17 +19,39 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 /// The machine limit where the configuration names no quota.
 const QUOTA_DEFAULT: u32 = 100;
 
-/// Seconds for which a cached provider is used by runs that place nothing, and for which the cached
-/// list of its tenants is used by the others.
+/// Seconds for which a cached provider is used by runs that place nothing, and for which the others
+/// read only the tenants of their requests.
 const RECENT_SECONDS: u64 = 60;
+
+/// The most tenants whose providers are cached. With more, each search reads some layouts again.
+const TENANTS_MAX: usize = 5_000;
+
+/// The most providers that are cached.
+const PROVIDERS_MAX: usize = 500;
 
 /// A provider as it is configured.
 #[derive(Clone)]
 pub(crate) struct ProviderSettings {
-    /// The connection to the cloud; `None` for static nodes.
-    pub(crate) connection: Option<ConnectionName>,
+    /// Its connection; `None` for a provider that was removed before its first use.
+    pub(crate) connection: Option<ProviderConnection>,
     /// The labels, quota and static hosts.
     pub(crate) limits: ProviderLimits,
+}
+
+/// What the records of a provider say about its connection.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct ConnectionInUse {
+    /// The connection in its head; `None` before its first use.
+    pub(crate) connection: Option<ProviderConnection>,
+    /// Whether it has nodes, which are of this connection.
+    pub(crate) has_nodes: bool,
+}
+
+impl ConnectionInUse {
+    /// Returns the connection in a head, for a provider with this number of nodes.
+    pub(crate) fn new(head: &ProviderHead, nodes: usize) -> Self {
+        Self { connection: head.connection.clone(), has_nodes: nodes > 0 }
+    }
 }
 
 /// The records of tenants' heads that a run has read; `None` for a missing one.
@@ -49,84 +74,140 @@ struct TenantProviders {
     /// The object with the layout that has them.
     layout_object: String,
     /// Their settings by name.
-    settings: BTreeMap<ProviderName, ProviderSettings>,
+    settings: BTreeMap<ProviderName, Arc<ProviderSettings>>,
 }
 
 struct CachedProvider {
-    /// The tenants whose layouts have the provider.
-    tenants: BTreeSet<TenantName>,
-    /// The provider's settings.
-    found: ProviderSettings,
-    /// When the settings were read.
-    at: Timestamp,
+    /// What all tenants say about the provider.
+    found: Found,
+    /// By which connection the settings are combined.
+    chosen: ChosenConnection,
+    /// The combined settings.
+    combined: ProviderSettings,
     /// When all tenants were read.
     searched_at: Timestamp,
 }
 
+impl CachedProvider {
+    /// Returns whether all tenants were read less than a minute ago.
+    fn is_fresh(&self, now: Timestamp) -> bool {
+        now < self.searched_at.plus_seconds(RECENT_SECONDS)
+    }
+}
+
 /// What some tenants say about a provider.
-#[derive(Default)]
+#[derive(Clone, Default)]
 struct Found {
     /// The tenants that have it, with their settings.
-    settings: BTreeMap<TenantName, ProviderSettings>,
+    settings: BTreeMap<TenantName, Arc<ProviderSettings>>,
     /// The tenants whose record or layout is unusable.
     unread: BTreeSet<TenantName>,
 }
 
+impl Found {
+    /// Replaces what the tenants in `heads` say by `newer`, which was read from these heads.
+    fn replace(&mut self, heads: &TenantHeads, newer: Self) {
+        self.settings.retain(|tenant, _| !heads.contains_key(tenant));
+        self.unread.retain(|tenant| !heads.contains_key(tenant));
+        self.settings.extend(newer.settings);
+        self.unread.extend(newer.unread);
+    }
+
+    /// Returns whether the tenants and their settings are the same objects as in `other`.
+    fn is_same(&self, other: &Self) -> bool {
+        let mut pairs = self.settings.iter().zip(&other.settings);
+        self.settings.len() == other.settings.len()
+            && self.unread == other.unread
+            && pairs.all(|((tenant, one), (name, two))| tenant == name && Arc::ptr_eq(one, two))
+    }
+}
+
+/// The connection of which tenants get nodes from a provider.
+#[derive(Debug, Clone, PartialEq, Eq)]
+struct ChosenConnection {
+    connection: Option<ProviderConnection>,
+    /// Whether no tenant has this connection any more. The provider keeps it until its nodes are
+    /// deleted.
+    is_left: bool,
+}
+
+impl ChosenConnection {
+    /// Returns the connection in use as long as a tenant has it, or may have it because it cannot
+    /// be read, or the provider has nodes of it. Otherwise the connection that most tenants have;
+    /// of several ones, that of the first tenant.
+    fn new(found: &Found, in_use: &ConnectionInUse) -> Self {
+        let mut counts: Vec<(&ProviderConnection, usize)> = Vec::new();
+        for connection in found.settings.values().filter_map(|of| of.connection.as_ref()) {
+            match counts.iter_mut().find(|(other, _)| *other == connection) {
+                Some((_, count)) => *count += 1,
+                None => counts.push((connection, 1)),
+            }
+        }
+        if let Some(used) = &in_use.connection {
+            let is_left = found.unread.is_empty() && counts.iter().all(|(other, _)| *other != used);
+            if !is_left || in_use.has_nodes {
+                return Self { connection: Some(used.clone()), is_left };
+            }
+        }
+        // Of equal counts, `max_by_key` returns the last.
+        let most = counts.into_iter().rev().max_by_key(|(_, count)| *count);
+        Self { connection: most.map(|(connection, _)| connection.clone()), is_left: false }
+    }
+}
+
 impl Configured {
     /// Returns the tenants whose heads a run should read together with other records: those that
-    /// had the provider at the last read, and those that are `concerned`, such as the tenants of
-    /// its waiting requests. Empty if no search is cached.
+    /// are `concerned`, which are the tenants of its waiting requests and one whose configuration
+    /// changed. A change of any other tenant is announced by a wakeup of its own. Empty if no fresh
+    /// search is cached, since all tenants are read then.
     pub(crate) fn tenants_to_read(
         &self,
         provider: &ProviderName,
         concerned: BTreeSet<TenantName>,
+        now: Timestamp,
     ) -> BTreeSet<TenantName> {
-        match self.cached().get(provider) {
-            Some(cached) => cached.tenants.union(&concerned).cloned().collect(),
+        match self.cached().get(provider).filter(|cached| cached.is_fresh(now)) {
+            Some(_) => concerned,
             None => BTreeSet::new(),
         }
     }
 
-    /// Returns the cached settings of a provider; `None` if none are cached or they are
-    /// [`RECENT_SECONDS`] old. Only for runs that place nothing: if ready machines are outdated,
-    /// the next read releases them.
+    /// Returns the cached settings of a provider; `None` if none are cached or all tenants were
+    /// read [`RECENT_SECONDS`] ago or earlier. Only for runs that place nothing: if ready machines
+    /// are outdated, the next read releases them.
     pub(crate) fn cached_if_fresh(
         &self,
         provider: &ProviderName,
+        in_use: &ConnectionInUse,
         now: Timestamp,
     ) -> Option<ProviderSettings> {
-        let cached = self.cached();
-        let cached =
-            cached.get(provider).filter(|cached| now < cached.at.plus_seconds(RECENT_SECONDS))?;
-        Some(cached.found.clone())
+        let (found, searched_at) = self.fresh(provider, now)?;
+        Some(self.keep(provider, found, in_use, searched_at))
     }
 
     /// Returns the settings of a provider, combined from all tenants that have it, and caches them.
-    /// `heads` are the heads of [`Self::tenants_to_read`]. If the last search was a minute ago or
-    /// earlier, or if none of these tenants has the provider, reads all tenants. `None` if no
-    /// tenant has it; then the cache forgets it. A tenant whose record or layout is unusable is
-    /// named in the limits; it is an error that is retried if no other tenant has the provider.
+    /// `heads` are the heads of [`Self::tenants_to_read`]; the other tenants count as they were at
+    /// the last search. If that was a minute ago or earlier, or if no tenant has the provider, reads
+    /// all tenants. `None` if no tenant has it; then the cache forgets it. A tenant whose record or
+    /// layout is unusable is named in the limits; it is an error that is retried if no other tenant
+    /// has the provider.
     pub(crate) async fn find(
         &self,
         ports: &Ports,
         name: &ProviderName,
         heads: TenantHeads,
+        in_use: &ConnectionInUse,
         now: Timestamp,
     ) -> Result<Option<ProviderSettings>, ReconcileError> {
-        let known = self
-            .cached()
-            .get(name)
-            .map(|cached| cached.searched_at)
-            .filter(|searched_at| now < searched_at.plus_seconds(RECENT_SECONDS));
-        if let Some(searched_at) = known {
-            let found = self.found_in(ports, &heads, name).await?;
+        if let Some((mut found, searched_at)) = self.fresh(name, now) {
+            found.replace(&heads, self.found_in(ports, &heads, name).await?);
             if !found.settings.is_empty() {
-                return Ok(Some(self.keep(name, found, now, searched_at)));
+                return Ok(Some(self.keep(name, found, in_use, searched_at)));
             }
         }
         let found = self.found_in(ports, &all_heads(ports, heads).await?, name).await?;
         if !found.settings.is_empty() {
-            return Ok(Some(self.keep(name, found, now, now)));
+            return Ok(Some(self.keep(name, found, in_use, now)));
         }
         if let Some(tenant) = found.unread.first() {
             // This tenant may have the provider: it is removed only when that is certain.
@@ -159,7 +240,7 @@ impl Configured {
                 continue;
             };
             if let Some(settings) = providers.settings.get(name) {
-                found.settings.insert(tenant.clone(), settings.clone());
+                found.settings.insert(tenant.clone(), Arc::clone(settings));
             }
         }
         Ok(found)
@@ -186,33 +267,67 @@ impl Configured {
         };
         let settings = layout.providers().iter().map(|provider| {
             let settings = ProviderSettings {
-                connection: provider.connection.clone(),
+                connection: Some(connection(&layout, provider)),
                 limits: limits(&layout, provider),
             };
-            (ProviderName(provider.canonical_name.clone()), settings)
+            (ProviderName(provider.canonical_name.clone()), Arc::new(settings))
         });
         let providers = Arc::new(TenantProviders {
             layout_object: object.to_owned(),
             settings: settings.collect(),
         });
-        lock(&self.of_tenants).insert(tenant.clone(), Arc::clone(&providers));
+        self.remember(tenant, Arc::clone(&providers));
         Ok(Some(providers))
     }
 
-    /// Caches what the tenants say about a provider, read at `at` and last searched for at
-    /// `searched_at`, and returns the combined settings.
+    /// Caches the providers of a tenant. Beyond [`TENANTS_MAX`] tenants, drops those of another
+    /// one.
+    fn remember(&self, tenant: &TenantName, providers: Arc<TenantProviders>) {
+        let mut of_tenants = lock(&self.of_tenants);
+        of_tenants.insert(tenant.clone(), providers);
+        if of_tenants.len() > TENANTS_MAX {
+            let other = of_tenants.keys().find(|other| *other != tenant).cloned();
+            other.map(|other| of_tenants.remove(&other));
+        }
+    }
+
+    /// Returns what the tenants say about a provider and when all were read; `None` if that was a
+    /// minute ago or earlier, or never.
+    fn fresh(&self, provider: &ProviderName, now: Timestamp) -> Option<(Found, Timestamp)> {
+        let cached = self.cached();
+        let cached = cached.get(provider).filter(|cached| cached.is_fresh(now))?;
+        Some((cached.found.clone(), cached.searched_at))
+    }
+
+    /// Caches what the tenants say about a provider, last searched for at `searched_at`, and
+    /// returns the combined settings. Combines them only if something changed. Beyond
+    /// [`PROVIDERS_MAX`] providers, forgets the one whose search is the oldest.
     fn keep(
         &self,
         name: &ProviderName,
         found: Found,
-        at: Timestamp,
+        in_use: &ConnectionInUse,
         searched_at: Timestamp,
     ) -> ProviderSettings {
-        let tenants = found.settings.keys().chain(&found.unread).cloned().collect();
-        let settings = combined(name, found);
-        let cached = CachedProvider { tenants, found: settings.clone(), at, searched_at };
-        self.cached().insert(name.clone(), cached);
-        settings
+        let chosen = ChosenConnection::new(&found, in_use);
+        let mut all = self.cached();
+        if let Some(cached) = all.get_mut(name)
+            && cached.chosen == chosen
+            && cached.found.is_same(&found)
+        {
+            cached.searched_at = searched_at;
+            return cached.combined.clone();
+        }
+        let combined = combined(name, &found, &chosen);
+        let cached = CachedProvider { found, chosen, combined: combined.clone(), searched_at };
+        all.insert(name.clone(), cached);
+        if all.len() > PROVIDERS_MAX {
+            let others = all.iter().filter(|(other, _)| *other != name);
+            let oldest = others.min_by_key(|(_, cached)| cached.searched_at);
+            let oldest = oldest.map(|(other, _)| other.clone());
+            oldest.map(|oldest| all.remove(&oldest));
+        }
+        combined
     }
 
     /// Locks the cache of providers.
@@ -240,59 +355,72 @@ async fn all_heads(ports: &Ports, mut heads: TenantHeads) -> Result<TenantHeads,
 
 /// Combines the settings that tenants have for one provider. All but its labels and static hosts is
 /// the same in all tenants, since it is one object; where a tenant's own section makes a
-/// difference, the first tenant's counts. A label has the form that it has in each tenant. In a
-/// tenant with another connection than the first one's, no label can be launched. A static host is
-/// one machine, whatever the number of tenants.
-fn combined(name: &ProviderName, found: Found) -> ProviderSettings {
-    let mut tenants = found.settings.into_iter();
-    let Some((first, mut all)) = tenants.next() else {
-        let limits = ProviderLimits::retired(name.clone());
-        return ProviderSettings { connection: None, limits };
-    };
-    for (tenant, settings) in tenants {
-        let is_elsewhere = settings.connection != all.connection;
-        if is_elsewhere {
-            tracing::error!(
-                provider = %name,
-                %tenant,
-                other = %first,
-                "two tenants have different connections for one provider: define its section where the provider is defined"
-            );
+/// difference, the first tenant's counts. A label has the form that it has in each tenant, and each
+/// tenant has its own static hosts. A tenant with another than the chosen connection gets no nodes.
+/// If no tenant has the chosen one any more, the limits have no labels and hosts, and all requests
+/// wait until the provider has no nodes.
+fn combined(name: &ProviderName, found: &Found, chosen: &ChosenConnection) -> ProviderSettings {
+    let has_chosen = |settings: &ProviderSettings| settings.connection == chosen.connection;
+    let served = found.settings.values().find(|settings| has_chosen(settings));
+    let first = served.or_else(|| found.settings.values().next());
+    let mut limits = first.map_or_else(
+        || ProviderLimits::retired(name.clone()),
+        |first| ProviderLimits {
+            labels: BTreeMap::new(),
+            static_hosts: BTreeMap::new(),
+            ..first.limits.clone()
+        },
+    );
+    let used = chosen.connection.as_ref().map(ToString::to_string).unwrap_or_default();
+    for (tenant, settings) in &found.settings {
+        if has_chosen(settings) {
+            merge(&mut limits, tenant, &settings.limits);
+            continue;
         }
-        for (label, mut spec) in settings.limits.labels {
-            if is_elsewhere {
-                let why = format!(
-                    "the provider's section has another connection in tenant {first}; define the section where the provider is defined"
-                );
-                spec.image = LabelImage::Missing { why };
-            }
-            if all.limits.labels.get(&label).is_some_and(|other| *other != spec) {
-                let own = all.limits.tenant_labels.entry(tenant.clone()).or_default();
-                own.insert(label, spec);
-            } else {
-                all.limits.labels.insert(label, spec);
-            }
+        let own = settings.connection.as_ref().map(ToString::to_string).unwrap_or_default();
+        if chosen.is_left {
+            limits.waits = Some(format!(
+                "the provider has {own} now; it still has nodes with {used}, and waits until they are deleted"
+            ));
+            continue;
         }
-        for host in settings.limits.static_hosts {
-            let hosts = &mut all.limits.static_hosts;
-            match hosts.iter_mut().find(|other| other.name == host.name) {
-                Some(other) => {
-                    let new = host.labels.into_iter().filter(|label| !other.labels.contains(label));
-                    let new: Vec<LabelName> = new.collect();
-                    other.labels.extend(new);
-                }
-                None => hosts.push(host),
-            }
+        let why = format!(
+            "the provider's section has {own} in tenant {tenant}, and the provider is in use with {used}: define the section where the provider is defined"
+        );
+        tracing::error!(provider = %name, %tenant, "a tenant gets no nodes: {why}");
+        limits.refused_tenants.insert(tenant.clone(), why);
+    }
+    limits.unread_tenants.clone_from(&found.unread);
+    ProviderSettings { connection: chosen.connection.clone(), limits }
+}
+
+/// Adds the labels and static hosts of a tenant to the limits of its provider.
+fn merge(limits: &mut ProviderLimits, tenant: &TenantName, of_tenant: &ProviderLimits) {
+    for (label, spec) in &of_tenant.labels {
+        if limits.labels.get(label).is_some_and(|other| other != spec) {
+            let own = limits.tenant_labels.entry(tenant.clone()).or_default();
+            own.insert(label.clone(), spec.clone());
+        } else {
+            limits.labels.insert(label.clone(), spec.clone());
         }
     }
-    all.limits.unread_tenants = found.unread;
-    all
+    for (tenant, hosts) in &of_tenant.static_hosts {
+        limits.static_hosts.insert(tenant.clone(), Arc::clone(hosts));
+    }
+}
+
+/// Returns the connection of a configured provider.
+fn connection(layout: &Layout, provider: &ProviderConfig) -> ProviderConnection {
+    match &provider.connection {
+        Some(name) if !layout.has_static_nodes(provider) => ProviderConnection::Cloud(name.clone()),
+        _ => ProviderConnection::Static,
+    }
 }
 
 /// Converts a configured provider to the limits that plans use. Of the quotas of provider and
 /// section the smaller one counts; without any, the limit is 100 machines, and cores and memory are
-/// not limited. A provider without a connection has static hosts only, and no labels. Labels have
-/// their names across tenants.
+/// not limited. A provider of static nodes has no labels but those of its hosts. Labels have their
+/// names across tenants.
 fn limits(layout: &Layout, provider: &ProviderConfig) -> ProviderLimits {
     let section = provider.section_quota.as_ref().map(|quota| &quota.limits);
     let smallest = |what: &str| {
@@ -301,6 +429,8 @@ fn limits(layout: &Layout, provider: &ProviderConfig) -> ProviderLimits {
         let least = [of_provider, of_section].into_iter().flatten().min()?;
         Some(u32::try_from(least).unwrap_or(u32::MAX))
     };
+    let hosts: Vec<StaticHost> =
+        provider.nodes.iter().map(|node| static_host(layout, node)).collect();
     ProviderLimits {
         provider: ProviderName(provider.canonical_name.clone()),
         region: provider.region.clone(),
@@ -313,12 +443,17 @@ fn limits(layout: &Layout, provider: &ProviderConfig) -> ProviderLimits {
         labels: provider
             .labels
             .iter()
-            .filter(|_| provider.connection.is_some())
+            .filter(|_| !layout.has_static_nodes(provider))
             .map(|label| (LabelName(label.canonical_name.clone()), limits_of(label)))
             .collect(),
         tenant_labels: BTreeMap::new(),
         unread_tenants: BTreeSet::new(),
-        static_hosts: provider.nodes.iter().map(|node| static_host(layout, node)).collect(),
+        refused_tenants: BTreeMap::new(),
+        waits: None,
+        static_hosts: match hosts.is_empty() {
+            true => BTreeMap::new(),
+            false => [(provider.tenant.clone(), Arc::new(hosts))].into(),
+        },
         pace: Pace {
             poll_millis: 1_000,
             max_attempts: provider.launch_attempts.max(1),
@@ -369,3 +504,7 @@ fn static_host(layout: &Layout, node: &sluice_config::layout::StaticNode) -> Sta
 #[cfg(test)]
 #[allow(clippy::unwrap_used, reason = "a test may panic")]
 mod attributes_of_nodes;
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests;

@@ -13,6 +13,7 @@ use std::io::{BufRead, BufReader};
 use std::net::TcpListener;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::sync::Arc;
 use tempfile::TempDir;
 
 /// An sshd on a loopback address; ends when dropped.
@@ -86,8 +87,8 @@ impl Host {
             python_path: None,
             max_parallel: 1,
         };
-        let limits =
-            ProviderLimits { static_hosts: vec![host], ..ProviderLimits::retired("rack".into()) };
+        let static_hosts = [("demo".into(), Arc::new(vec![host]))].into();
+        let limits = ProviderLimits { static_hosts, ..ProviderLimits::retired("rack".into()) };
         let request = NodeRequest::new(
             RequestRow::new(200, 0, 1),
             "build".into(),

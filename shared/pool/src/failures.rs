@@ -1,9 +1,15 @@
 //! Failures of machines, placements and requests.
 
 use crate::ledger::Ledger;
+use crate::lending;
+use crate::limits::machine_at;
 use crate::node::{Allocation, LaunchProgress, NodeOrigin, NodeState, PoolNode};
 use crate::request::{RequestRow, RequestState};
 use sluice_model::{NodeId, wakeup::Wakeup};
+
+/// The most static hosts that a request remembers because their check failed. With this many, it
+/// waits before each further host.
+const FAILED_HOSTS_MAX: usize = 40;
 
 /// Whether a failed placement counts against the image.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -12,6 +18,8 @@ pub(crate) enum PlacementLoss {
     NeverBooted,
     /// A later placement may succeed.
     Transient,
+    /// The check of a static host failed. Another host may pass it.
+    HostFailed,
 }
 
 /// Deletes a node whose machine failed. If it belongs to a placed request, adds a replacement;
@@ -38,8 +46,25 @@ pub(crate) fn machine_failed(ledger: &mut Ledger<'_>, id: &NodeId, why: &str) {
             replace_node(ledger, &row, slot, &node, why)
         }
         NodeOrigin::Cloud { .. } => drop_placement(ledger, &row, PlacementLoss::NeverBooted, why),
-        NodeOrigin::Static { .. } => drop_placement(ledger, &row, PlacementLoss::Transient, why),
+        NodeOrigin::Static { .. } => {
+            remember_failed_host(ledger, &row, &node);
+            drop_placement(ledger, &row, PlacementLoss::HostFailed, why);
+        }
     }
+}
+
+/// Records in a request that the check of this lent host failed. Beyond [`FAILED_HOSTS_MAX`] hosts,
+/// drops the one that failed first. Does nothing if the request does not exist.
+fn remember_failed_host(ledger: &mut Ledger<'_>, row: &RequestRow, node: &PoolNode) {
+    let address = node.machine().and_then(|machine| machine.private_ipv4.as_deref());
+    let Some(failed) = address.map(machine_at) else { return };
+    ledger.update_request(row, |request| {
+        request.failed_hosts.retain(|host| *host != failed);
+        request.failed_hosts.push(failed);
+        if request.failed_hosts.len() > FAILED_HOSTS_MAX {
+            request.failed_hosts.remove(0);
+        }
+    });
 }
 
 /// Returns the number of nodes that a request holds; 0 if the request does not exist.
@@ -121,8 +146,9 @@ fn replace_node(
 }
 
 /// Releases all nodes of a placed request, which then waits for another placement: 15 seconds after
-/// a `Transient` loss, longer with each `NeverBooted` one. After too many `NeverBooted` ones, fails
-/// the request instead. Does nothing if the request does not exist. Whether the commit has room for
+/// a `Transient` loss, longer with each `NeverBooted` one. After a `HostFailed` one, it does not
+/// wait if hosts are free that did not fail its check; otherwise it waits 15 seconds. After too many
+/// `NeverBooted` ones, fails the request instead. Does nothing if the request does not exist. Whether the commit has room for
 /// the request and its nodes is not checked.
 pub(crate) fn drop_placement(
     ledger: &mut Ledger<'_>,
@@ -148,7 +174,8 @@ pub(crate) fn drop_placement(
     }
     let wait_seconds = match loss {
         PlacementLoss::NeverBooted => 10_u64.saturating_mul(1 << failed_placements.min(6)),
-        PlacementLoss::Transient => 15,
+        PlacementLoss::HostFailed if has_other_hosts(ledger, row) => 0,
+        PlacementLoss::HostFailed | PlacementLoss::Transient => 15,
     };
     let not_before = ledger.now.plus_seconds(wait_seconds);
     ledger.explain(format!("request {row} will be placed again in {wait_seconds} s: {why}"));
@@ -158,6 +185,14 @@ pub(crate) fn drop_placement(
         request.not_before = not_before;
         request.reason = format!("its placement was given up: {why}");
     });
+}
+
+/// Returns whether static hosts are free for a request that did not fail its check, and few enough
+/// failed it to remember all.
+fn has_other_hosts(ledger: &Ledger<'_>, row: &RequestRow) -> bool {
+    ledger.requests.get(row).is_some_and(|request| {
+        request.failed_hosts.len() < FAILED_HOSTS_MAX && lending::has_untried_hosts(ledger, request)
+    })
 }
 
 /// Marks a request as failed for this reason, releases its nodes and adds the wakeup of its queue

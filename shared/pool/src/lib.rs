@@ -9,6 +9,7 @@ mod builds;
 pub mod decisions;
 mod failures;
 mod ledger;
+mod lending;
 pub mod limits;
 pub mod node;
 mod observe;
@@ -30,5 +31,5 @@ pub use request::{NodeRequest, Placement, ReadyRecipient, RequestRow, RequestSta
 pub use service_order::relative_priorities;
 pub use snapshot::{
     BuildFact, CheckFact, InstanceFact, InstanceState, LaunchFact, MachineListing, Paused,
-    PoolFacts, ProviderHead, Snapshot, builds_to_observe,
+    PoolFacts, ProviderConnection, ProviderHead, Snapshot, builds_to_observe,
 };

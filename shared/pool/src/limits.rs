@@ -4,6 +4,7 @@
 use serde::{Deserialize, Serialize};
 use sluice_model::{LabelName, ProviderName, TenantName};
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
 /// The configuration of a provider, as far as a plan needs it (Z1.5, L3.1).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -22,11 +23,19 @@ pub struct ProviderLimits {
     /// such as the image, is the tenant's own. For this tenant they replace those in `labels`.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     pub tenant_labels: BTreeMap<TenantName, BTreeMap<LabelName, LabelSpec>>,
-    /// Tenants whose configuration could not be read and which may offer further labels here.
+    /// Tenants whose configuration could not be read and which may offer further labels here. Their
+    /// requests wait.
     #[serde(default, skip_serializing_if = "BTreeSet::is_empty")]
     pub unread_tenants: BTreeSet<TenantName>,
-    /// Static hosts, which are lent to builds and never deleted (Z1.10).
-    pub static_hosts: Vec<StaticHost>,
+    /// Tenants whose requests fail here, with the reason.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub refused_tenants: BTreeMap<TenantName, String>,
+    /// Why all requests wait; `None` if they need not.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub waits: Option<String>,
+    /// Static hosts, which are lent to builds and never deleted (Z1.10). Each tenant's hosts are
+    /// lent to its own requests only. Hosts of several tenants can be the same machine.
+    pub static_hosts: BTreeMap<TenantName, Arc<Vec<StaticHost>>>,
     /// Intervals, timeouts and retry limits.
     pub pace: Pace,
 }
@@ -43,7 +52,9 @@ impl ProviderLimits {
             labels: BTreeMap::new(),
             tenant_labels: BTreeMap::new(),
             unread_tenants: BTreeSet::new(),
-            static_hosts: Vec::new(),
+            refused_tenants: BTreeMap::new(),
+            waits: None,
+            static_hosts: BTreeMap::new(),
             pace: Pace::default(),
         }
     }
@@ -65,6 +76,12 @@ impl ProviderLimits {
     pub fn forms_of(&self, label: &LabelName) -> impl Iterator<Item = &LabelSpec> {
         let own = self.tenant_labels.values().filter_map(move |labels| labels.get(label));
         self.labels.get(label).into_iter().chain(own)
+    }
+
+    /// Returns the static hosts of a tenant, in the order of its configuration; empty if it has none
+    /// here.
+    pub fn hosts_of(&self, tenant: &TenantName) -> &[StaticHost] {
+        self.static_hosts.get(tenant).map_or(&[], |hosts| hosts.as_slice())
     }
 
     /// Returns every label of cloud machines in each form in which some tenant has it.
@@ -175,7 +192,7 @@ pub enum Interface {
 /// A host that is lent to builds (Z1.10).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct StaticHost {
-    /// Its name, unique at the provider.
+    /// Its name, unique in its tenant's configuration of the provider.
     pub name: String,
     /// The labels that it offers.
     pub labels: Vec<LabelName>,
@@ -191,6 +208,18 @@ pub struct StaticHost {
     pub python_path: Option<String>,
     /// The number of builds that may use it at once.
     pub max_parallel: u32,
+}
+
+impl StaticHost {
+    /// Returns the name of its machine, by which hosts of several tenants are known to be one.
+    pub(crate) fn machine(&self) -> String {
+        machine_at(&self.address)
+    }
+}
+
+/// Returns the name of the machine at an address: the address in lower case.
+pub(crate) fn machine_at(address: &str) -> String {
+    address.to_ascii_lowercase()
 }
 
 /// Intervals, timeouts and retry limits of a provider.

@@ -4,7 +4,8 @@
 use crate::decisions::NODES_PER_REQUEST_MAX;
 use crate::failures;
 use crate::ledger::Ledger;
-use crate::limits::{LabelImage, LabelSpec, ProviderLimits, Resources};
+use crate::lending;
+use crate::limits::{LabelImage, LabelSpec, ProviderLimits, Resources, StaticHost};
 use crate::node::{
     Allocation, InstanceId, LaunchProgress, Machine, NodeOrigin, NodeState, PoolNode,
 };
@@ -91,12 +92,13 @@ enum NodeSource<'l> {
     Pool(NodeId),
     /// A machine to launch for this label.
     New(&'l LabelSpec),
-    /// A static host, by its index in the limits.
-    Static(usize),
+    /// A static host.
+    Static(&'l StaticHost),
 }
 
 /// Chooses a zone and nodes for a request, or returns why it can never have them (`Never`), or not
-/// yet (`Later`), or that its tenant could not be read (`Aside`). Allocates nothing. If the quota
+/// yet (`Later`), or that its tenant could not be read (`Aside`): the settings of
+/// other tenants do not count for it. Allocates nothing. If the quota
 /// has no room, marks free pool nodes for deletion, as far as the commit has room, and returns
 /// `Later`.
 fn choose_nodes<'l>(ledger: &mut Ledger<'l>, request: &NodeRequest) -> PlacementChoice<'l> {
@@ -107,6 +109,17 @@ fn choose_nodes<'l>(ledger: &mut Ledger<'l>, request: &NodeRequest) -> Placement
         ));
     }
     let (limits, tenant) = (ledger.limits, &request.queue.tenant);
+    if let Some(why) = limits.refused_tenants.get(tenant) {
+        return PlacementChoice::Never(why.clone());
+    }
+    if let Some(why) = &limits.waits {
+        return PlacementChoice::Later(why.clone());
+    }
+    if limits.unread_tenants.contains(tenant) {
+        return PlacementChoice::Aside(format!(
+            "the configuration of tenant {tenant} cannot be read"
+        ));
+    }
     let (mut need, mut lent) = (Resources::default(), Vec::new());
     for (label, name) in request.labels.iter().zip(request.label_names()) {
         match limits.label(tenant, label) {
@@ -119,13 +132,8 @@ fn choose_nodes<'l>(ledger: &mut Ledger<'l>, request: &NodeRequest) -> Placement
                 ));
             }
             Some(spec) => need = need.plus(spec.resources),
-            None if limits.static_hosts.iter().any(|host| host.labels.contains(label)) => {
+            None if limits.hosts_of(tenant).iter().any(|host| host.labels.contains(label)) => {
                 lent.push(label)
-            }
-            None if limits.unread_tenants.contains(tenant) => {
-                return PlacementChoice::Aside(format!(
-                    "the configuration of tenant {tenant}, which has label {name}, cannot be read"
-                ));
             }
             None => {
                 return PlacementChoice::Never(format!(
@@ -146,19 +154,13 @@ fn choose_nodes<'l>(ledger: &mut Ledger<'l>, request: &NodeRequest) -> Placement
             need.instances, quota.instances
         ));
     }
-    let all: Vec<u32> = limits.static_hosts.iter().map(|host| host.max_parallel).collect();
-    if match_static_hosts(ledger, &lent, &all).is_none() {
+    if !lending::has_hosts(limits.hosts_of(tenant), &lent) {
         return PlacementChoice::Never(format!(
             "{} static hosts are more than the provider has",
             lent.len()
         ));
     }
-    let free: Vec<u32> = all
-        .iter()
-        .zip(static_host_uses(ledger))
-        .map(|(all, lent)| all.saturating_sub(lent))
-        .collect();
-    let Some(hosts) = match_static_hosts(ledger, &lent, &free) else {
+    let Some(hosts) = lending::free_hosts(ledger, request, &lent) else {
         return PlacementChoice::Later("its static hosts are in use".to_owned());
     };
     let (zone, pool) = pick_zone(ledger, request, &zones);
@@ -319,79 +321,6 @@ fn make_room(
     ))
 }
 
-/// Returns the current number of uses of each static host, in the order of the provider's limits.
-fn static_host_uses(ledger: &Ledger<'_>) -> Vec<u32> {
-    let mut counts: BTreeMap<&str, u32> = BTreeMap::new();
-    for node in ledger.nodes.values() {
-        if let NodeOrigin::Static { host, .. } = &node.origin {
-            *counts.entry(host).or_default() += 1;
-        }
-    }
-    ledger
-        .limits
-        .static_hosts
-        .iter()
-        .map(|host| counts.get(host.name.as_str()).copied().unwrap_or(0))
-        .collect()
-}
-
-/// Returns for each of `labels` the index of a static host that offers it, so that no host is used
-/// more often than its number in `free`, which is in the order of the limits. `None` if there is no
-/// such assignment. Empty for no labels. Changes nothing.
-fn match_static_hosts(
-    ledger: &Ledger<'_>,
-    labels: &[&LabelName],
-    free: &[u32],
-) -> Option<Vec<usize>> {
-    let slots: Vec<usize> = free
-        .iter()
-        .enumerate()
-        .flat_map(|(host, free)| {
-            std::iter::repeat_n(host, (*free as usize).min(NODES_PER_REQUEST_MAX))
-        })
-        .collect();
-    let mut taken: Vec<Option<usize>> = vec![None; slots.len()];
-    for label in 0..labels.len() {
-        let mut tried = vec![false; slots.len()];
-        if !assign_host(ledger, labels, &slots, &mut taken, &mut tried, label) {
-            return None;
-        }
-    }
-    let mut hosts = vec![0; labels.len()];
-    for (slot, label) in taken.iter().enumerate() {
-        if let Some(label) = label {
-            hosts[*label] = slots[slot];
-        }
-    }
-    Some(hosts)
-}
-
-/// Assigns a free slot to the label at index `label`, moving earlier assignments to other slots if
-/// needed. Returns whether it succeeded. `slots` has a host's index for each possible use; `taken`
-/// has the index of each slot's label, and is updated. `tried` marks the slots that were tried; it
-/// is all false at the first call for a label.
-fn assign_host(
-    ledger: &Ledger<'_>,
-    labels: &[&LabelName],
-    slots: &[usize],
-    taken: &mut [Option<usize>],
-    tried: &mut [bool],
-    label: usize,
-) -> bool {
-    for slot in 0..slots.len() {
-        if tried[slot] || !ledger.limits.static_hosts[slots[slot]].labels.contains(labels[label]) {
-            continue;
-        }
-        tried[slot] = true;
-        // The recursion ends because each slot is tried once.
-        if taken[slot].is_none_or(|other| assign_host(ledger, labels, slots, taken, tried, other)) {
-            taken[slot] = Some(label);
-            return true;
-        }
-    }
-    false
-}
-
 /// Places the request on the chosen nodes: allocates pool nodes, adds nodes to launch and nodes
 /// that lend static hosts, stores the placement in the request, and advances the head's generation
 /// and next zone. Launches nothing. Whether the commit has room is not checked.
@@ -423,7 +352,7 @@ fn reserve(ledger: &mut Ledger<'_>, request: &NodeRequest, chosen: ChosenNodes<'
             }
             NodeSource::Static(host) => {
                 lent += 1;
-                add_static_node(ledger, label, *host, generation, slot, &allocation)
+                add_static_node(ledger, label, host, generation, slot, &allocation)
             }
         };
         nodes.push(id);
@@ -491,17 +420,15 @@ pub(crate) fn add_reserved_node(
 }
 
 /// Adds a node that lends a static host to a request and is checked at once, and returns its id.
-/// `host` is the host's index in the limits. `generation` and `slot`, the node's index in the
-/// request, make the id unique. Whether the host is free is not checked.
+/// `generation` and `slot`, the node's index in the request, make the id unique. Whether the host is free is not checked.
 fn add_static_node(
     ledger: &mut Ledger<'_>,
     name: &LabelName,
-    host: usize,
+    host: &StaticHost,
     generation: u64,
     slot: usize,
     allocation: &Allocation,
 ) -> NodeId {
-    let host = &ledger.limits.static_hosts[host];
     let id = NodeId::derive(&[
         "lent",
         ledger.limits.provider.as_str(),

@@ -39,6 +39,10 @@ pub struct NodeRequest {
     pub reason: String,
     /// The number of placements given up because machines did not boot.
     pub failed_placements: u32,
+    /// The addresses of static hosts whose check failed for it, the last one last. Other hosts are
+    /// tried first.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub failed_hosts: Vec<String>,
     /// How often its build was sent to the executors again because none had claimed it.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub resends: u32,
@@ -85,6 +89,7 @@ impl NodeRequest {
             state: RequestState::Requested,
             reason: String::new(),
             failed_placements: 0,
+            failed_hosts: Vec::new(),
             resends: 0,
             not_before: Timestamp(0),
             result: None,

@@ -6,6 +6,7 @@ use crate::request::{NodeRequest, RequestRow, RequestState};
 use serde::{Deserialize, Serialize};
 use sluice_model::{BuildId, ConnectionName, NodeId, ProviderName, Timestamp};
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 
 /// Seconds between two reads of running builds. Executors report the end of a build; this finds
 /// ends that were not reported.
@@ -100,10 +101,11 @@ pub struct ProviderHead {
     pub min_ready_not_before: Timestamp,
     /// When running builds were last read.
     pub running_checked_at: Timestamp,
-    /// The connection to its cloud. With it, machines can be terminated after the provider is
-    /// removed from the configuration.
+    /// The connection that its nodes have, or had when it last had any. With it, machines can be
+    /// terminated after the provider is removed from the configuration. `None` before its first
+    /// use.
     #[serde(default, skip_serializing_if = "Option::is_none")]
-    pub connection: Option<ConnectionName>,
+    pub connection: Option<ProviderConnection>,
 }
 
 impl ProviderHead {
@@ -127,6 +129,35 @@ impl ProviderHead {
     /// Returns whether running builds were last read a minute ago or earlier.
     pub(crate) fn is_time_for_running(&self, now: Timestamp) -> bool {
         now >= self.running_checked_at.plus_seconds(RUNNING_CHECK_SECONDS)
+    }
+}
+
+/// The connection of a provider.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum ProviderConnection {
+    /// None: it has static hosts.
+    Static,
+    /// To a cloud.
+    Cloud(ConnectionName),
+}
+
+impl ProviderConnection {
+    /// Returns the name of the connection to the cloud; `None` for static hosts.
+    pub fn cloud(&self) -> Option<&ConnectionName> {
+        match self {
+            Self::Static => None,
+            Self::Cloud(name) => Some(name),
+        }
+    }
+}
+
+impl fmt::Display for ProviderConnection {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Static => f.write_str("no connection"),
+            Self::Cloud(name) => write!(f, "connection {name}"),
+        }
     }
 }
 

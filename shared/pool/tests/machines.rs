@@ -4,23 +4,14 @@
 #[allow(missing_docs, dead_code, reason = "each test program uses a part of it")]
 mod common;
 
-use common::{World, limits, request};
+use common::{World, host, hosts, limits, request};
 use sluice_pool::decisions::RECORDS_MAX;
 use sluice_pool::*;
 
 /// Returns a provider with machines and one static host, with the label `iron`.
 fn limits_with_host() -> ProviderLimits {
     let mut limits = limits(8);
-    limits.static_hosts.push(StaticHost {
-        name: "rack-1".into(),
-        labels: vec!["iron".into()],
-        address: "192.0.2.1".into(),
-        ssh_port: 22,
-        username: "zuul".into(),
-        host_keys: Vec::new(),
-        python_path: None,
-        max_parallel: 1,
-    });
+    limits.static_hosts = hosts(&[host("192.0.2.1", &["iron"])]);
     limits
 }
 

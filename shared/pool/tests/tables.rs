@@ -4,7 +4,7 @@
 #[allow(missing_docs, dead_code, reason = "each test program uses a part of it")]
 mod common;
 
-use common::{World, label, limits, request};
+use common::{World, host, hosts, label, limits, request};
 use sluice_model::{Timestamp, build::RequestRef, wakeup::Wakeup};
 use sluice_pool::*;
 
@@ -462,16 +462,8 @@ fn a_node_in_use_whose_build_is_gone_is_deleted() {
 fn a_static_host_is_lent_up_to_its_limit_and_never_terminated() {
     let mut limits = limits(0);
     limits.labels.clear();
-    limits.static_hosts = vec![StaticHost {
-        name: "rack-1".into(),
-        labels: vec!["metal".into()],
-        address: "127.0.2.1".into(),
-        ssh_port: 22,
-        username: "zuul".into(),
-        host_keys: Vec::new(),
-        python_path: None,
-        max_parallel: 2,
-    }];
+    let twice = StaticHost { max_parallel: 2, ..host("127.0.2.1", &["metal"]) };
+    limits.static_hosts = hosts(&[twice]);
     let mut world = World::new(limits);
     world.cell.requests =
         vec![request(1, &["metal", "metal"]), request(2, &["metal"]), request(3, &["metal"; 3])];
@@ -628,16 +620,7 @@ fn an_unclaimed_build_is_sent_again() {
 #[test]
 fn a_static_host_that_answers_is_ready_in_the_plan_that_lends_it() {
     let mut limits = limits(8);
-    limits.static_hosts.push(StaticHost {
-        name: "rack-1".into(),
-        labels: vec!["iron".into()],
-        address: "192.0.2.1".into(),
-        ssh_port: 22,
-        username: "zuul".into(),
-        host_keys: Vec::new(),
-        python_path: None,
-        max_parallel: 1,
-    });
+    limits.static_hosts = hosts(&[host("192.0.2.1", &["iron"])]);
     let mut world = World::new(limits);
     world.cell.requests = vec![request(1, &["iron"])];
     let asks = plan(&world.cell, world.now);
@@ -667,16 +650,8 @@ fn a_static_host_that_answers_is_ready_in_the_plan_that_lends_it() {
 fn a_lent_host_must_show_a_configured_key() {
     let mut limits = limits(0);
     limits.labels.clear();
-    limits.static_hosts = vec![StaticHost {
-        name: "rack-1".into(),
-        labels: vec!["metal".into()],
-        address: "127.0.2.1".into(),
-        ssh_port: 22,
-        username: "zuul".into(),
-        host_keys: vec!["ssh-ed25519 BBBB".into()],
-        python_path: None,
-        max_parallel: 1,
-    }];
+    let host_keys = vec!["ssh-ed25519 BBBB".into()];
+    limits.static_hosts = hosts(&[StaticHost { host_keys, ..host("127.0.2.1", &["metal"]) }]);
     let mut world = World::new(limits);
     world.cell.requests = vec![request(1, &["metal"])];
     let asks = world.step();

@@ -1,9 +1,10 @@
 //! A provider cell under test, and a fake cloud that carries out its actions.
 
 use sluice_model::build::BuildResult;
-use sluice_model::{NodeId, QueueKey, Timestamp, wakeup::Precedence};
+use sluice_model::{NodeId, QueueKey, TenantName, Timestamp, wakeup::Precedence};
 use sluice_pool::*;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A label of one machine with the image `image-1`.
 pub fn label(min_ready: u32) -> LabelSpec {
@@ -31,6 +32,25 @@ pub fn limits(quota: u32) -> ProviderLimits {
         labels: BTreeMap::from([("small".into(), label(0)), ("large".into(), label(0))]),
         ..ProviderLimits::retired("cloud".into())
     }
+}
+
+/// A static host at this address, with these labels, for one build at a time.
+pub fn host(address: &str, labels: &[&str]) -> StaticHost {
+    StaticHost {
+        name: address.into(),
+        labels: labels.iter().map(|label| (*label).into()).collect(),
+        address: address.into(),
+        ssh_port: 22,
+        username: "zuul".into(),
+        host_keys: Vec::new(),
+        python_path: None,
+        max_parallel: 1,
+    }
+}
+
+/// The static hosts of the tenant `one`.
+pub fn hosts(hosts: &[StaticHost]) -> BTreeMap<TenantName, Arc<Vec<StaticHost>>> {
+    [("one".into(), Arc::new(hosts.to_vec()))].into()
 }
 
 /// A request by build `build-<sequence>` in the order of `sequence`.

@@ -220,6 +220,109 @@ fn a_shared_label_gets_the_image_of_each_tenant() {
     );
 }
 
+/// Z1.10, L3.4: tenants that share a provider and have hosts with one label get each their own.
+#[test]
+fn each_tenant_of_a_shared_provider_gets_its_own_hosts() {
+    let pool = "
+- label: {name: small}
+- provider: {name: main, section: rack}
+";
+    let rack = |host: &str| {
+        format!(
+            "- section: {{name: rack, connection: null, nodes: [{{name: {host}, labels: [small], username: zuul}}]}}\n"
+        )
+    };
+    let mut site = site_of_two_tenants(pool, &rack("demo.example.com"), &rack("other.example.com"));
+    site.held.insert("unit".to_owned());
+    let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
+    site.run_until(|site| site.running().len() == 1);
+    let a = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
+    site.run_until(|site| site.running().len() == 2);
+    let records = site.world.records();
+    let requests = records.iter().filter(|record| record.key.sort.starts_with("request#"));
+    let nodes = nodes(&site);
+    let host = |request: &NodeRequest| {
+        let node = nodes.iter().find(|node| request.nodes().contains(&node.id)).unwrap();
+        (request.queue.tenant.to_string(), node.endpoint().unwrap().0)
+    };
+    let mut hosts: Vec<_> = requests.map(|record| host(&decode(record).unwrap())).collect();
+    hosts.sort();
+    let of = |tenant: &str| (tenant.to_owned(), format!("{tenant}.example.com"));
+    assert_eq!(hosts, [of("demo"), of("other")]);
+    site.held.clear();
+    site.run();
+    for change in [&a, &b] {
+        assert!(comments(&site, change).contains("unit : SUCCESS"), "{}", comments(&site, change));
+    }
+}
+
+/// L3.4, Z1.6: a tenant whose section gives a shared provider another connection than it is in use
+/// with gets no nodes, and the report says why. The other tenants are served as before.
+#[test]
+fn a_tenant_with_another_connection_of_a_shared_provider_is_refused() {
+    let pool = "
+- image: {name: debian, type: cloud, username: root}
+- flavor: {name: small}
+- label: {name: small, image: debian, flavor: small}
+- provider: {name: main, section: here, labels: [small]}
+";
+    let demo = "
+- section:
+    name: here
+    connection: ec2
+    region: us-east-1
+    images: [{name: debian, image-id: ami-1}]
+    flavors: [{name: small, instance-type: t3.small}]
+";
+    let other = "- section: {name: here, connection: null, nodes: [{name: a.example.com, labels: [small], username: zuul}]}\n";
+    let mut site = site_of_two_tenants(pool, demo, other);
+    let a = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
+    site.run();
+    let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
+    site.run();
+    let text = comments(&site, &b);
+    assert!(text.contains("unit : NODE_FAILURE"), "{text}");
+    assert!(text.contains("has no connection in tenant other"), "{text}");
+    let c = site.forge.propose("org/one", 3, "C", "", &[("c", "x")]);
+    site.run();
+    for change in [&a, &c] {
+        assert!(comments(&site, change).contains("unit : SUCCESS"), "{}", comments(&site, change));
+    }
+}
+
+/// Z1.9, L3.4: a provider that gets another connection deletes the machines of the former one, and
+/// serves requests with the new one.
+#[test]
+fn a_provider_with_another_connection_deletes_its_former_machines_first() {
+    let label = "label: {name: small, image: debian, flavor: small";
+    let job = "- job: {name: unit, run: playbooks/unit.yaml";
+    let needs = format!("{job}, nodeset: {{nodes: [{{name: n, label: small}}]}}");
+    let jobs = CONFIG.replace(job, &needs);
+    let common = COMMON.replace("- queue: {name: integrated}\n", "");
+    let kept = cloud(8).replace(label, &format!("{label}, min-ready: 2"));
+    let rack = "
+- label: {name: small}
+- section: {name: here, connection: null, nodes: [{name: a.example.com, labels: [small], username: zuul}]}
+- provider: {name: main, section: here}
+";
+    let (before, after) = (format!("{jobs}{common}{kept}"), format!("{jobs}{common}{rack}"));
+    let repositories: &[(&str, &[(&str, &str)])] = &[
+        ("org/config", &[("zuul.yaml", &before)]),
+        ("org/one", &[(".zuul.yaml", PROJECT), ("shared", "0")]),
+    ];
+    let mut site = Site::new(7, MAIN, repositories, judge);
+    site.run_until(|site| site.cloud.running() == 2);
+    let main =
+        BranchKey { project: ProjectName::new("forge.test", "org/config"), branch: "main".into() };
+    site.forge.push(&main, &[("zuul.yaml", &after)]);
+    site.run();
+    assert_eq!((site.cloud.running(), nodes(&site).len()), (0, 0));
+    let a = propose(&site, 1, &[("a", "x")]);
+    site.run();
+    assert!(comments(&site, &a).contains("unit : SUCCESS"), "{}", comments(&site, &a));
+    assert_eq!(site.cloud.running(), 0);
+}
+
 /// L3.4, Z7: a tenant whose record cannot be read hinders no other tenant of its provider.
 #[test]
 fn an_unreadable_tenant_hinders_no_other_tenant_of_its_provider() {
