@@ -287,7 +287,9 @@ impl Configured {
         of_tenants.insert(tenant.clone(), providers);
         if of_tenants.len() > TENANTS_MAX {
             let other = of_tenants.keys().find(|other| *other != tenant).cloned();
-            other.map(|other| of_tenants.remove(&other));
+            if let Some(other) = other {
+                of_tenants.remove(&other);
+            }
         }
     }
 
@@ -325,7 +327,9 @@ impl Configured {
             let others = all.iter().filter(|(other, _)| *other != name);
             let oldest = others.min_by_key(|(_, cached)| cached.searched_at);
             let oldest = oldest.map(|(other, _)| other.clone());
-            oldest.map(|oldest| all.remove(&oldest));
+            if let Some(oldest) = oldest {
+                all.remove(&oldest);
+            }
         }
         combined
     }

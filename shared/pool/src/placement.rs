@@ -97,10 +97,9 @@ enum NodeSource<'l> {
 }
 
 /// Chooses a zone and nodes for a request, or returns why it can never have them (`Never`), or not
-/// yet (`Later`), or that its tenant could not be read (`Aside`): the settings of
-/// other tenants do not count for it. Allocates nothing. If the quota
-/// has no room, marks free pool nodes for deletion, as far as the commit has room, and returns
-/// `Later`.
+/// yet (`Later`), or that its tenant could not be read (`Aside`): the settings of other tenants do
+/// not count for it. Allocates nothing. If the quota has no room, marks free pool nodes for
+/// deletion, as far as the commit has room, and returns `Later`.
 fn choose_nodes<'l>(ledger: &mut Ledger<'l>, request: &NodeRequest) -> PlacementChoice<'l> {
     if request.labels.len() > NODES_PER_REQUEST_MAX {
         return PlacementChoice::Never(format!(

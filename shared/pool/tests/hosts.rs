@@ -43,7 +43,10 @@ fn check_all(world: &mut World, wrong: &[&str]) -> Vec<String> {
             return asked;
         }
         for action in std::mem::take(&mut world.actions) {
-            let PoolAction::Check(node) = action else { panic!("{action:?}") };
+            let node = match action {
+                PoolAction::Check(node) => node,
+                other => panic!("{other:?}"),
+            };
             let address = node.endpoint().unwrap().0;
             let fact = match wrong.contains(&address.as_str()) {
                 true => CheckFact::Failed(format!("{address} shows another key")),

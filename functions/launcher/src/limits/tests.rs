@@ -91,7 +91,7 @@ fn a_tenant_with_another_connection_is_refused() {
         assert_eq!(settings.limits.forms_of(&"small".into()).count(), 2, "those of b and c");
         assert_eq!((settings.limits.waits, settings.limits.quota.instances), (None, 8));
     }
-    let why = &of(&all, &used("ec2")).limits.refused_tenants[&"aaa".into()];
+    let why = &of(&all, &used("ec2")).limits.refused_tenants[&TenantName::from("aaa")];
     assert!(
         why.contains("connection evil in tenant aaa") && why.contains("connection ec2"),
         "{why}"
@@ -124,7 +124,7 @@ fn a_provider_keeps_its_connection_until_its_nodes_are_gone() {
     );
     let settings = of(&all, &ConnectionInUse { has_nodes: false, ..used("old") });
     assert_eq!(settings.connection, Some(cloud("new")));
-    assert_eq!((refused(&settings), settings.limits.waits), (vec![], None));
+    assert_eq!((refused(&settings), settings.limits.waits.clone()), (vec![], None));
 }
 
 /// Z6.4: a run reads the tenants of its requests, however many others have the provider, and sees
@@ -167,5 +167,5 @@ fn the_caches_of_tenants_and_providers_are_bounded() {
         configured.keep(&name, all.clone(), &unused(), Timestamp(number as u64));
     }
     assert_eq!(configured.cached().len(), PROVIDERS_MAX);
-    assert!(!configured.cached().contains_key(&"p0".into()), "the oldest one");
+    assert!(!configured.cached().contains_key(&ProviderName::from("p0")), "the oldest one");
 }
