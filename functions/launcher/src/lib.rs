@@ -91,6 +91,15 @@ struct ProviderRun {
     is_due_moved: bool,
 }
 
+impl ProviderRun {
+    /// Returns whether a provider that waited until its nodes were deleted can have its new
+    /// connection from the next read on.
+    fn may_change_connection(&self) -> bool {
+        let limits = &self.found.limits;
+        limits.waits.is_some() && limits.unread_tenants.is_empty() && self.loaded.nodes.is_empty()
+    }
+}
+
 /// The requests that wait for placement and whose changes may have moved.
 struct WaitingRequests<'r> {
     /// Those of shared queues; only their queue's head has the position.
@@ -149,7 +158,7 @@ impl Launcher {
             for reason in &plan.reasons {
                 tracing::info!(provider = %name, "{reason}");
             }
-            if plan.is_empty() && run.found.limits.waits.is_some() && run.loaded.nodes.is_empty() {
+            if plan.is_empty() && run.may_change_connection() {
                 // The last node with its former connection is gone: the new one counts from here.
                 continue;
             }

@@ -126,8 +126,8 @@ impl Found {
 #[derive(Debug, Clone, PartialEq, Eq)]
 struct ChosenConnection {
     connection: Option<ProviderConnection>,
-    /// Whether no tenant has this connection any more. The provider keeps it until its nodes are
-    /// deleted.
+    /// Whether no tenant that can be read has this connection any more. The provider keeps it until
+    /// its nodes are deleted and all tenants can be read.
     is_left: bool,
 }
 
@@ -144,8 +144,8 @@ impl ChosenConnection {
             }
         }
         if let Some(used) = &in_use.connection {
-            let is_left = found.unread.is_empty() && counts.iter().all(|(other, _)| *other != used);
-            if !is_left || in_use.has_nodes {
+            let is_left = counts.iter().all(|(other, _)| *other != used);
+            if !is_left || in_use.has_nodes || !found.unread.is_empty() {
                 return Self { connection: Some(used.clone()), is_left };
             }
         }
@@ -362,7 +362,7 @@ async fn all_heads(ports: &Ports, mut heads: TenantHeads) -> Result<TenantHeads,
 /// difference, the first tenant's counts. A label has the form that it has in each tenant, and each
 /// tenant has its own static hosts. A tenant with another than the chosen connection gets no nodes.
 /// If no tenant has the chosen one any more, the limits have no labels and hosts, and all requests
-/// wait until the provider has no nodes.
+/// wait until the provider has no nodes and all tenants can be read.
 fn combined(name: &ProviderName, found: &Found, chosen: &ChosenConnection) -> ProviderSettings {
     let has_chosen = |settings: &ProviderSettings| settings.connection == chosen.connection;
     let served = found.settings.values().find(|settings| has_chosen(settings));
@@ -383,9 +383,14 @@ fn combined(name: &ProviderName, found: &Found, chosen: &ChosenConnection) -> Pr
         }
         let own = settings.connection.as_ref().map(ToString::to_string).unwrap_or_default();
         if chosen.is_left {
-            limits.waits = Some(format!(
-                "the provider has {own} now; it still has nodes with {used}, and waits until they are deleted"
-            ));
+            limits.waits = Some(match found.unread.first() {
+                Some(unread) => format!(
+                    "the provider has {own} now; tenant {unread}, which cannot be read, may still have {used}: run `sluice tenant reload`"
+                ),
+                None => format!(
+                    "the provider has {own} now; it still has nodes with {used}, and waits until they are deleted"
+                ),
+            });
             continue;
         }
         let why = format!(
