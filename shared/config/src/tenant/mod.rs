@@ -284,9 +284,9 @@ impl TenantProject {
 /// Parses the main configuration. Returns it with all errors and warnings at once, so it may be
 /// incomplete; `path` is only the file name that these show. A tenant with errors is kept without
 /// the invalid parts; undefined names of semaphores, rules and roles stay in it. Stanzas that are
-/// repeated, of unknown kind, or without a name (except `api-root`) are left out, and so are rules
-/// without conditions and roles without permissions. A text that is not a YAML list gives an empty
-/// configuration and one error; an empty text is no error.
+/// repeated, of unknown kind, or without a name (except `api-root`) are left out, and so are
+/// tenants with an invalid name, rules without conditions and roles without permissions. A text
+/// that is not a YAML list gives an empty configuration and one error; an empty text is no error.
 pub fn parse_main(
     path: &str,
     text: &str,
@@ -524,12 +524,30 @@ fn stanza(
     Some(())
 }
 
-/// Reads a tenant; `None`, with an error, if it has no name or is no mapping. Other invalid
+/// Takes the tenant's name; `None`, with an error, if it is absent, empty or no part of a path.
+fn tenant_name(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<String> {
+    let node = f.peek("name");
+    let name = f.required_name("name", p)?;
+    if !name.contains('/') && !matches!(name.as_str(), "." | "..") {
+        return Some(name);
+    }
+    if let Some(node) = node {
+        let message = format!(
+            "\"{name}\" can not be the name of a tenant: the name is one part of the path of URLs, \
+             so it must not contain \"/\", and must not be \".\" or \"..\"; anything else is \
+             allowed"
+        );
+        p.syntax(node, "name", message);
+    }
+    None
+}
+
+/// Reads a tenant; `None`, with an error, if it has no valid name or is no mapping. Other invalid
 /// attributes are errors and keep their defaults, which for nodes, timeout and token lifetime are
 /// Zuul's limits. Names of global semaphores, rules and roles are not checked here.
 fn tenant(body: &Node, connections: &Connections, p: &mut Diagnostics) -> Option<TenantConfig> {
     let mut f = Fields::of(body, "", p)?;
-    let name = f.required_name("name", p);
+    let name = tenant_name(&mut f, p);
     let mut tenant = TenantConfig::new(name.as_deref().unwrap_or_default());
     tenant.include = included::files(&mut f, p);
     if !tenant.include.is_empty() {

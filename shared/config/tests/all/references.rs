@@ -181,6 +181,26 @@ fn references_of_a_tenant_are_resolved() {
     assert!(found[0].short_text().starts_with("Unknown connection named \"githbu\""), "{found:#?}");
 }
 
+/// Z2.1, Z9.1: a tenant's name is one part of the path of its URLs.
+#[test]
+fn a_tenant_name_that_is_no_part_of_a_path_is_refused() {
+    for name in ["org/one", "/", ".", ".."] {
+        let main =
+            format!("- tenant: {{name: {name}, max-dependencies: 3}}\n- tenant: {{name: two}}\n");
+        let (config, found) = parse_main("main.yaml", &main, &connections());
+        assert_eq!(found.len(), 1, "{found:#?}");
+        assert_eq!(marked(&main, &found[0]), name);
+        let text = found[0].short_text();
+        assert!(text.contains("must not contain \"/\", and must not be \".\" or \"..\""), "{text}");
+        assert_eq!(config.tenants.len(), 1, "the other tenant is kept");
+    }
+    for name in ["'...'", "a.b", "Größe", "a b", "100%", "'#1'"] {
+        let (_, found) =
+            parse_main("main.yaml", &format!("- tenant: {{name: {name}}}\n"), &connections());
+        assert_eq!(found.len(), 0, "{name}: {found:#?}");
+    }
+}
+
 /// Z2.2, X12: a pattern by which an untrusted project would only match config projects allows
 /// nothing, which yields a warning.
 #[test]
