@@ -9,6 +9,7 @@ use crate::Api;
 use crate::configuration::find_project;
 use crate::load;
 use crate::reply::{self, ErrorResponse};
+use crate::request::ApiRequest;
 use bytes::Bytes;
 use http::{Response, header};
 use sluice_config::TenantProject;
@@ -18,13 +19,14 @@ use sluice_records::project_key::{self, KeyPairPem};
 use sluice_runtime::PortError;
 
 /// Answers with a project's public key as PEM (`BEGIN PUBLIC KEY`), and generates its key pair if
-/// it has none. `name` is the project's name with `.pub` at its end, or that of the tenant's
-/// included files. 404, and nothing is generated, if it does not end so or the tenant has no such
-/// project.
+/// it has none; a request for the headers alone generates and reads none. `name` is the project's
+/// name with `.pub` at its end, or that of the tenant's included files. 404, and nothing is
+/// generated, if it does not end so or the tenant has no such project.
 pub(crate) async fn public(
     api: &Api,
     tenant: &TenantName,
     name: &str,
+    request: &ApiRequest,
 ) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
     let missing = || {
@@ -38,9 +40,13 @@ pub(crate) async fn public(
         live.layout.tenant().included.as_ref().filter(|included| included.name.as_str() == name);
     let project = included.map_or_else(|| find_project(&live.layout, name), Ok)?;
     let TenantProject { connection, name, .. } = project;
-    let public = match project_key::load_public(&api.ports, connection, name).await? {
-        Some(public) => public,
-        None => generate(api, project).await?,
+    let public = if request.is_head {
+        String::new()
+    } else {
+        match project_key::load_public(&api.ports, connection, name).await? {
+            Some(public) => public,
+            None => generate(api, project).await?,
+        }
     };
     let builder = reply::builder().header(header::CONTENT_TYPE, "text/plain; charset=utf-8");
     Ok(reply::finish(builder, public.into()))

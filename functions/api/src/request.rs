@@ -29,6 +29,8 @@ pub(crate) struct ApiRequest {
     pub(crate) accepts_html: bool,
     /// The body of a POST query; `None` for other requests.
     pub(crate) body: Option<Bytes>,
+    /// Whether the client only asks for the headers (`HEAD`).
+    pub(crate) is_head: bool,
 }
 
 /// The requested page of a list.
@@ -78,7 +80,8 @@ impl ApiRequest {
             .and_then(parse_range);
         let accepted = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
         let accepts_html = accepted.is_some_and(|accepted| accepted.contains("text/html"));
-        Ok(Self { parts, parameters, range, accepts_html, body })
+        let is_head = request.method() == Method::HEAD;
+        Ok(Self { parts, parameters, range, accepts_html, body, is_head })
     }
 
     /// Returns an error with status 404 for a parameter that is not in `allowed`, as Zuul does.

@@ -148,7 +148,9 @@ async fn tenant_route(
         ["pipeline", pipeline, "project", rest @ ..] => {
             freeze_route(api, tenant, pipeline, rest).await
         }
-        ["key", name @ ..] if !name.is_empty() => keys::public(api, tenant, &name.join("/")).await,
+        ["key", name @ ..] if !name.is_empty() => {
+            keys::public(api, tenant, &name.join("/"), request).await
+        }
         ["project-ssh-key" | "tenant-ssh-key", ..] => keys::no_ssh_keys(api, tenant).await,
         ["labels"] => pool::labels(api, tenant).await,
         ["nodes"] => pool::nodes(api, tenant).await,

@@ -1,6 +1,7 @@
 //! Public keys of projects.
 
-use crate::common::{get, story};
+use crate::common::{ask, get, story};
+use http::Method;
 use serde_json::Value;
 use sluice_config::Trust;
 use sluice_config::layout::{Layout, LayoutSources};
@@ -59,6 +60,19 @@ async fn the_first_request_for_a_projects_key_makes_its_pair() {
     let pair = ProjectKey::from_pem(&Secret::new(opened.unwrap())).unwrap();
     assert_eq!(first.body(), &pair.public().to_pem().unwrap());
     assert_eq!(get(&story.api, path).await.body(), first.body());
+}
+
+/// Z5.2, C2.2: a request for the headers alone makes no key pair.
+#[tokio::test]
+async fn a_head_request_for_a_projects_key_makes_no_pair() {
+    let story = story().await;
+    let path = "/api/tenant/acme/key/org/app.pub";
+    let response = ask(&story.api, Method::HEAD, path).await;
+    assert_eq!((response.status().as_u16(), response.body().len()), (200, 0));
+    assert!(response.headers()["content-type"].to_str().unwrap().starts_with("text/plain"));
+    assert_eq!(pairs(&story.world), Vec::<String>::new());
+    let unknown = ask(&story.api, Method::HEAD, "/api/tenant/acme/key/org/none.pub").await;
+    assert_eq!(unknown.status(), 404);
 }
 
 /// Z2.5, Z5.2: a tenant's included files are a project with its own key pair, whose public key is
