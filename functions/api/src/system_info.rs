@@ -123,10 +123,7 @@ pub(crate) async fn components(api: &Api) -> Result<Response<Bytes>, ErrorRespon
 
 /// Answers `/api/connections` with all connections, without secrets and logins (Z5.4).
 pub(crate) async fn connections(api: &Api) -> Result<Response<Bytes>, ErrorResponse> {
-    let file = match api.ports.objects.get(connection::OBJECT).await? {
-        None => connection::ConnectionsFile::default(),
-        Some(_) => connection::load(&api.ports).await?,
-    };
+    let file = connection::load_if_stored(&api.ports).await?.unwrap_or_default();
     let list = file.0.iter().map(|(name, connection)| {
         json!({
             "name": name,

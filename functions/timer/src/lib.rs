@@ -12,8 +12,8 @@ use async_trait::async_trait;
 use sluice_model::event::{EventKind, ForgeEvent};
 use sluice_model::wakeup::Wakeup;
 use sluice_model::{ConnectionName, DeliveryId, ProjectName, Timestamp};
-use sluice_records::codec::decode_or_log;
-use sluice_records::connection;
+use sluice_records::codec::{decode_or_log, get_all};
+use sluice_records::connection::{self, ConnectionsFile};
 use sluice_records::delivery::{self, DeliveryRecord, DeliveryState};
 use sluice_records::tenant::{self, Tenant};
 use sluice_runtime::batch::{Reception, ReconcileError, Reconciler};
@@ -30,6 +30,12 @@ const READS_MAX: usize = 100;
 
 /// Minutes between two sweeps of a project.
 pub const ASK_MINUTES: u64 = 10;
+
+/// The connections and the projects of all tenants.
+struct ProjectsAtForges {
+    connections: ConnectionsFile,
+    projects: BTreeSet<ProjectName>,
+}
 
 /// Sweeps and passes on.
 pub struct Timer {
@@ -60,37 +66,52 @@ impl Timer {
         if let Err(error) = self.account(now, &mut failures).await {
             failures.note("count overdue work", error);
         }
+        if let Err(error) = self.start_sweeps_and_polls(now, &mut failures).await {
+            failures.note("start the sweeps and polls of projects", error);
+        }
+        failures.end()
+    }
+
+    /// Starts the sweeps of projects, if they are due, and the polls of this minute. Reads the
+    /// tenants once for both, and not at all if nothing is due and no connection is polled.
+    /// Failures of sweeps, and those to read the projects of a tenant, are added to `failures`. An
+    /// error if connections or tenants cannot be read, or polls cannot be started.
+    async fn start_sweeps_and_polls(
+        &self,
+        now: Timestamp,
+        failures: &mut Failures,
+    ) -> Result<(), ReconcileError> {
         // Ticks come about a minute apart: one may come right before the minute of a sweep and the
         // next right after it, or a tick may be cut off. So the minute after it starts the sweeps
         // that are missing.
         let minute = (now.seconds() / 60) % self.ask_minutes;
+        let connections = connection::load_if_stored(&self.ports).await?.unwrap_or_default();
+        if minute > 1 && connections.polled().next().is_none() {
+            return Ok(());
+        }
+        let projects = self.projects_of_tenants(failures).await?;
+        let found = ProjectsAtForges { connections, projects };
         if minute <= 1
-            && let Err(error) = self.start_sweeps(now, minute == 1, &mut failures).await
+            && let Err(error) = self.start_sweeps(&found, now, minute == 1, failures).await
         {
             failures.note("ask forges", error);
         }
-        if let Err(error) = self.start_polls(now, &mut failures).await {
-            failures.note("poll git servers", error);
-        }
-        failures.end()
+        self.start_polls(&found, now, failures).await
     }
 
     /// Stores a sweep for every project of every tenant, for each connection to its host that reads
     /// changes, and wakes intake. A sweep of this time slot that is stored already is left as it
     /// is. With `once_more` the stored ones are read first, so that only missing ones are written.
-    /// A tenant whose record is missing or cannot be decoded is skipped. Failures to read the
-    /// projects of a tenant and to store a sweep are added to `failures`; after 20 failed sweeps in
-    /// a row the rest is left out. An error only if the connections, a tenant's record or stored
-    /// sweeps cannot be read.
+    /// Failures to store a sweep are added to `failures`; after 20 failed sweeps in a row the rest
+    /// is left out. An error only if stored sweeps cannot be read.
     async fn start_sweeps(
         &self,
+        ProjectsAtForges { connections, projects }: &ProjectsAtForges,
         now: Timestamp,
         once_more: bool,
         failures: &mut Failures,
     ) -> Result<(), ReconcileError> {
-        let connections = connection::load(&self.ports).await?;
         let slot = now.seconds() / 60 / self.ask_minutes;
-        let projects = self.projects_of_tenants(failures).await?;
         let mut sweeps: Vec<(ProjectName, DeliveryRecord)> = Vec::new();
         for project in projects {
             // Only forges with an API list open changes; a plain git server is polled. Where several
@@ -101,7 +122,7 @@ impl Timer {
                 .into_iter()
                 .filter(|(_, its)| its.supports_changes())
             {
-                sweeps.push((project.clone(), sweep_of(connection, &project, now, slot)));
+                sweeps.push((project.clone(), sweep_of(connection, project, now, slot)));
             }
         }
         for sweeps in sweeps.chunks(READS_MAX) {
@@ -126,15 +147,16 @@ impl Timer {
 
     /// Returns the projects of all tenants. A tenant whose record is missing or cannot be decoded is
     /// skipped. Failures to read the projects of a tenant are added to `failures`. An error only if
-    /// the list of tenants or a tenant's record cannot be read.
+    /// the list of tenants or their records cannot be read.
     async fn projects_of_tenants(
         &self,
         failures: &mut Failures,
     ) -> Result<BTreeSet<ProjectName>, ReconcileError> {
         let mut projects: BTreeSet<ProjectName> = BTreeSet::new();
-        for name in tenant::list_tenants(&self.ports).await? {
-            let record = sluice_records::codec::get(&self.ports, &tenant::key(&name)).await?;
-            let Some(tenant) = record.as_ref().and_then(decode_or_log::<Tenant>) else { continue };
+        let names = tenant::list_tenants(&self.ports).await?;
+        let keys: Vec<Key> = names.iter().map(tenant::key).collect();
+        for record in get_all(&self.ports, &keys).await?.values() {
+            let Some(tenant) = decode_or_log::<Tenant>(record) else { continue };
             match tenant::projects(&self.ports, &tenant).await {
                 Ok(of_tenant) => projects.extend(of_tenant),
                 Err(error) => failures.note("read the projects of a tenant", error),
@@ -144,9 +166,9 @@ impl Timer {
         Ok(projects)
     }
 
-    /// Stores the delivery that sweeps or polls a project by one connection, and wakes intake. If it is
-    /// stored already, neither is done, and that counts as a success. Success and failure are
-    /// counted in `failures`.
+    /// Stores the delivery that sweeps or polls a project by one connection, and wakes intake. If
+    /// it is stored already, neither is done, and that counts as a success. Success and failure
+    /// are counted in `failures`.
     async fn start_sweep(
         &self,
         project: &ProjectName,

@@ -10,7 +10,7 @@ use sluice_model::wakeup::{MessageQueue, Wakeup};
 use sluice_model::{DeliveryId, ProjectName, QueueKey, TenantName, Timestamp};
 use sluice_records::codec::{decode, encode_first};
 use sluice_records::connection::{self, ConnectionsFile, StoredConnection};
-use sluice_records::delivery::{self, DeliveryRecord};
+use sluice_records::delivery::{self, DeliveryRecord, DeliveryState};
 use sluice_records::tenant::Tenant;
 use sluice_records::{open_work, queue, tenant};
 use sluice_runtime::batch::Reconciler;
@@ -21,6 +21,7 @@ use sluice_runtime::record::{Due, Expect, Key, Record, Write};
 use sluice_runtime::{PortError, Ports, Queues};
 use sluice_timer::Timer;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 const START: Timestamp = Timestamp(1_800_000_060_000);
 
@@ -313,6 +314,12 @@ fn the_cells_of_overdue_work_are_woken() {
 
 /// Writes connections, and two tenants with their projects.
 fn with_forges(world: &World) {
+    with_forges_polled_every(world, None);
+}
+
+/// Writes connections whose git servers are polled every so many minutes, and two tenants with
+/// their projects.
+fn with_forges_polled_every(world: &World, poll_minutes: Option<u32>) {
     let of = |driver: Driver, host: &str| StoredConnection {
         driver,
         canonical_hostname: host.to_owned(),
@@ -322,7 +329,7 @@ fn with_forges(world: &World) {
         token: None,
         webhook_secrets: Vec::new(),
         landing: LandingMethod::default(),
-        poll_minutes: None,
+        poll_minutes,
     };
     let file = ConnectionsFile(
         [
@@ -427,6 +434,67 @@ fn projects_at_plain_git_servers_are_polled_once_in_an_interval() {
         assert!((1..=2).contains(&within(name)), "{name}: {names:?}");
     }
     assert!(names.iter().all(|name| expected.contains(name)), "{names:?}");
+}
+
+/// Returns the stored polls of the project at `git.test`, oldest first, with their keys.
+fn polls(world: &World) -> Vec<(Key, DeliveryRecord)> {
+    let all = world.records().into_iter().filter(|one| one.key.partition.starts_with("delivery#"));
+    let all = all.map(|one| (one.key.clone(), decode::<DeliveryRecord>(&one).unwrap()));
+    let mut polls: Vec<_> = all.filter(|(_, one)| one.connection == "plain".into()).collect();
+    polls.sort_by_key(|(_, poll)| poll.received_at);
+    polls
+}
+
+/// C5: a server that answers late has one poll of a project at a time, so that its polls do not
+/// take the time of intake that others need. Polling goes on when the poll has ended, and after
+/// some intervals also if it has not.
+#[test]
+fn no_poll_starts_while_the_last_one_is_open() {
+    let world = world();
+    with_forges_polled_every(&world, Some(1));
+    let pass = || {
+        poll_once(Timer::new(world.ports(), 10_000).tick()).unwrap().unwrap();
+        world.advance_millis(60_000);
+    };
+    pass();
+    pass();
+    pass();
+    assert_eq!(polls(&world).len(), 1);
+    let (key, first) = polls(&world).remove(0);
+    let state = DeliveryState::Failed { why: "silent".to_owned(), at: START };
+    let record = encode_first(key, &DeliveryRecord { state, ..first }).unwrap();
+    world.write_unchecked(Write::Put { record, expect: Expect::Anything });
+    pass();
+    assert_eq!(polls(&world).len(), 2);
+    for _ in 0..4 {
+        pass();
+    }
+    assert_eq!(polls(&world).len(), 3, "the open one does not stop polling forever");
+}
+
+/// The budget: the tenants are read together, and once for sweeps and polls.
+#[test]
+fn many_tenants_are_read_in_few_calls() {
+    let world = world();
+    with_forges(&world);
+    for number in 0..148 {
+        let name = TenantName::from(format!("more{number}").as_str());
+        let record = encode_first(tenant::key(&name), &Tenant::new(name.clone())).unwrap();
+        world.write_unchecked(Write::Put { record, expect: Expect::Anything });
+        world.write_unchecked(tenant::put_on_tenant_list(&name).unwrap());
+    }
+    let reads = Arc::new(AtomicUsize::new(0));
+    let counted = reads.clone();
+    let count = move |keys: &[Key]| {
+        let is_tenant = keys.iter().any(|key| key.partition.starts_with("tenant#"));
+        counted.fetch_add(usize::from(is_tenant), Ordering::Relaxed);
+        Ok(())
+    };
+    let ports = world.ports();
+    let records = Arc::new(Meddled::reading(ports.records.clone(), count));
+    // Sweeps and polls in the same minute.
+    poll_once(Timer::new(Ports { records, ..ports }, 1).tick()).unwrap().unwrap();
+    assert_eq!(reads.load(Ordering::Relaxed), 2, "150 tenants");
 }
 
 /// C5: ticks come about a minute apart: one right before the minute of the sweep, and the next
