@@ -9,16 +9,24 @@ use crate::variant;
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Map, Value, json};
+use sluice_config::connection::Driver;
 use sluice_config::fragment::Source;
 use sluice_config::layout::Layout;
 use sluice_config::objects::{JobStanza, ProjectStanza, Stanza};
 use sluice_config::tenant::TenantProject;
 use sluice_config::{DiagnosticKind, Pattern, Severity};
 use sluice_model::{ProjectName, TenantName};
+use sluice_records::codec::decode_or_log;
+use sluice_records::seen_refs::{self, SeenRefs};
+use sluice_runtime::record::Key;
 use std::collections::BTreeMap;
 
 /// Zuul's name of the error that a project of the main configuration cannot be read.
 const UNREADABLE: &str = "Project Not Found";
+
+/// The name of the warning that the last poll of a project at a plain git server did not read all
+/// its branches and tags. Zuul has none.
+const INCOMPLETE_POLL: &str = "Incomplete Poll";
 
 /// Answers `T/pipelines` with the names of a tenant's pipelines, and the connections with drivers
 /// that trigger them.
@@ -50,7 +58,8 @@ pub(crate) async fn tenant_status(
 }
 
 /// Answers `T/config-errors` with the page of a tenant's configuration errors and warnings that
-/// match the parameters. Unreadable projects come first; attributes that Sluice ignores come last.
+/// match the parameters. Unreadable projects come first, then those whose last poll is incomplete;
+/// attributes that Sluice ignores come last.
 /// An unknown parameter or tenant is 404, an invalid number 400, a tenant that was never loaded
 /// 422.
 pub(crate) async fn errors(
@@ -76,6 +85,19 @@ pub(crate) async fn errors(
             "name": UNREADABLE,
         })
     });
+    let incomplete = incomplete_polls(api, &live.layout).await?;
+    let incomplete = incomplete.iter().filter(|(project, _)| {
+        matches_filter(request, project, "", Severity::Warning, INCOMPLETE_POLL)
+    });
+    let incomplete = incomplete.map(|(project, why)| {
+        json!({
+            "source_context": {"project": project.name(), "branch": "", "path": ""},
+            "error": why,
+            "short_error": why,
+            "severity": severity_name(Severity::Warning),
+            "name": INCOMPLETE_POLL,
+        })
+    });
     let unserved = live.layout.ignored_attributes();
     let found = live.layout.errors().iter().chain(&unserved).filter(|error| {
         let problem = &error.diagnostic;
@@ -96,8 +118,28 @@ pub(crate) async fn errors(
             "name": kind_name(error.diagnostic.kind),
         })
     });
-    let list = unreadable.chain(found).skip(page.skip).take(page.limit);
+    let list = unreadable.chain(incomplete).chain(found).skip(page.skip).take(page.limit);
     Ok(reply::json(&Value::Array(list.collect())))
+}
+
+/// Returns the projects at plain git servers whose last poll did not read all branches and tags,
+/// each with the reason. Reads nothing if the tenant has no project there.
+async fn incomplete_polls(
+    api: &Api,
+    layout: &Layout,
+) -> Result<Vec<(ProjectName, String)>, ErrorResponse> {
+    let driver = |project: &TenantProject| layout.connections().driver(project.connection.as_str());
+    let projects = layout.tenant().projects.iter();
+    let polled: Vec<&TenantProject> =
+        projects.filter(|project| driver(project) == Some(Driver::Git)).collect();
+    let keys: Vec<Key> =
+        polled.iter().map(|project| seen_refs::key(&project.name, &project.connection)).collect();
+    let records = load::read_many(&api.ports, &keys).await?;
+    let problems = polled.iter().zip(records).filter_map(|(project, record)| {
+        let seen: SeenRefs = decode_or_log(&record?)?;
+        Some((project.name.clone(), seen.problem?))
+    });
+    Ok(problems.collect())
 }
 
 /// Returns whether an error matches the request's filter parameters. A parameter that is not given

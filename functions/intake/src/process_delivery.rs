@@ -372,8 +372,8 @@ impl Intake {
                 let at = delivery.received_at;
                 let outcome = if self.forges.contains_key(&event.connection) {
                     self.sweep_project(event, at, &mut effects).await?
-                } else if self.is_plain_git(&event.connection).await? {
-                    self.poll_refs(event, at, &mut effects).await?
+                } else if let Some(server) = self.plain_git(&event.connection).await? {
+                    self.poll_refs(event, at, &server, &mut effects).await?
                 } else {
                     // The connection was removed or lost its token after this sweep was scheduled.
                     // The next sweep skips it.

@@ -336,7 +336,7 @@ impl Intake {
         event: &ForgeEvent,
         moved: &RefMove,
     ) -> Result<RefReading, ReconcileError> {
-        if self.is_plain_git(&event.connection).await? {
+        if self.plain_git(&event.connection).await?.is_some() {
             return self.read_plain_ref(event, moved).await;
         }
         let forge = match self.find_forge(&event.connection).await? {
@@ -391,7 +391,9 @@ impl Intake {
     }
 
     /// Compares a ref at a plain git server with the move that was reported, as [`Self::read_ref`]
-    /// does. The move is rejected if the server has no such repository or too many refs.
+    /// does. A push is confirmed as it is if the server does not answer in time: a poll has seen
+    /// it, and the next one finds where the ref is now. The move is rejected if the server has no
+    /// such repository or too many refs.
     async fn read_plain_ref(
         &self,
         event: &ForgeEvent,
@@ -400,10 +402,15 @@ impl Intake {
         let ForgeEvent { connection, project, .. } = event;
         let place = ProjectAt { connection: connection.clone(), project: project.clone() };
         let git_ref = &moved.git_ref;
-        let tip = match self.repos.refs(&place).await {
-            Ok(listed) => listed.get(git_ref).cloned(),
+        let change = ChangeRef::of_ref(connection.clone(), project.clone(), moved.clone());
+        let tip = match self.repos.ref_tip(&place, git_ref).await {
+            Ok(tip) => tip,
             Err(error @ (ReposError::Gone(_) | ReposError::Unreadable(_))) => {
                 return Ok(RefReading::Rejected(format!("{git_ref} is not enqueued: {error}")));
+            }
+            Err(ReposError::Unreachable(why)) if matches!(event.kind, EventKind::Push { .. }) => {
+                tracing::info!(%project, git_ref, why, "a pushed ref is used as the poll saw it");
+                return Ok(RefReading::Confirmed(change, None));
             }
             Err(error) => return Err(ReconcileError::Retry(error.to_string())),
         };
@@ -414,7 +421,6 @@ impl Intake {
             (None, None) => None,
             (Some(newrev), Some(tip)) => (tip != *newrev).then_some(tip),
         };
-        let change = ChangeRef::of_ref(connection.clone(), project.clone(), moved.clone());
         Ok(RefReading::Confirmed(change, moved_on))
     }
 

@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 use sluice_model::git::Oid;
 use sluice_model::id::digest;
 use sluice_model::name::escape;
-use sluice_model::{ConnectionName, ProjectName};
+use sluice_model::{ConnectionName, ProjectName, Timestamp};
 use sluice_runtime::object::PutMode;
 use sluice_runtime::record::{Expect, Key, Write};
 use sluice_runtime::{PortError, Ports};
@@ -22,14 +22,21 @@ const DELETED_MAX: usize = 20;
 /// Commits by full ref name, such as `refs/heads/main`.
 pub type RefList = BTreeMap<String, Oid>;
 
-/// The record about the refs that the last poll saw.
+/// The record about the last poll and the refs that it saw. The default is that of a project that
+/// was never polled.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct SeenRefs {
-    /// The object with the list.
-    pub object: String,
+    /// The object with the list; `None` until a poll could read the refs.
+    pub object: Option<String>,
     /// The number of lists so far. It distinguishes a move from an earlier one between the same
     /// commits.
     pub list_count: u64,
+    /// When the last poll began, also if it could not read the refs.
+    pub polled_at: Timestamp,
+    /// Whether the list has no tags, because the repository has too many refs.
+    pub leaves_out_tags: bool,
+    /// What the last poll could not read, for people; `None` if it read everything.
+    pub problem: Option<String>,
 }
 
 /// Returns the key of the record of a project at a connection.
@@ -44,18 +51,19 @@ fn folder(project: &ProjectName, connection: &ConnectionName) -> String {
 }
 
 impl SeenRefs {
-    /// Reads the list; `None` when its object does not exist.
+    /// Reads the list; `None` without an object, or when it does not exist.
     ///
     /// # Errors
     /// When the store does not answer, or the object cannot be decoded.
     pub async fn load(&self, ports: &Ports) -> Result<Option<RefList>, PortError> {
-        let Some(object) = ports.objects.get(&self.object).await? else { return Ok(None) };
+        let Some(key) = &self.object else { return Ok(None) };
+        let Some(object) = ports.objects.get(key).await? else { return Ok(None) };
         let decoded = serde_json::from_slice(&object.bytes);
-        decoded.map(Some).map_err(|why| PortError::unknown(format!("read {}", self.object), why))
+        decoded.map(Some).map_err(|why| PortError::unknown(format!("read {key}"), why))
     }
 
-    /// Stores a list as the next one, and returns the record that names it, for the caller to
-    /// write with [`put`].
+    /// Stores a list as the next one, and returns the record that names it and is otherwise the
+    /// same, for the caller to write with [`put`].
     ///
     /// # Errors
     /// When the store does not answer.
@@ -73,7 +81,7 @@ impl SeenRefs {
         let name = format!("{list_count}-{}", digest(&[&text]));
         let object = format!("{}{name}", folder(project, connection));
         ports.objects.put(&object, text.into(), PutMode::Always, "application/json").await?;
-        Ok(Self { object, list_count })
+        Ok(Self { object: Some(object), list_count, ..self.clone() })
     }
 
     /// Deletes the project's other lists, at most 20: earlier ones, and those of polls that were
@@ -88,7 +96,7 @@ impl SeenRefs {
         connection: &ConnectionName,
     ) -> Result<(), PortError> {
         let listed = ports.objects.list(&folder(project, connection), None, DELETED_MAX).await?;
-        for other in listed.iter().filter(|other| **other != self.object) {
+        for other in listed.iter().filter(|other| Some(*other) != self.object.as_ref()) {
             ports.objects.delete(other).await?;
         }
         Ok(())

@@ -4,8 +4,8 @@
 use crate::cache::{dir_of, unknown, upload};
 use crate::project_cache::{FetchSource, ProjectCache, names_of};
 use crate::{
-    BranchMerge, BranchMergeResult, Branches, CommitFiles, ProjectAt, Repos, ReposError,
-    is_configuration,
+    BranchMerge, BranchMergeResult, Branches, CommitFiles, ListedRefs, ProjectAt, Repos,
+    ReposError, is_configuration,
 };
 use async_trait::async_trait;
 use bytes::Bytes;
@@ -20,6 +20,7 @@ use sluice_runtime::object::PutMode;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 /// The most packs of a tested state beyond those of its repository; then they are combined into
 /// one.
@@ -34,9 +35,19 @@ const BRANCHES: &str = "refs/heads/";
 /// The prefix of full tag names.
 const TAGS: &str = "refs/tags/";
 
-/// The most seconds and bytes that listing all branches and tags takes.
+/// The limits of listing all branches and tags, or branches alone.
 const LIST_LIMITS: FetchLimits =
-    FetchLimits { timeout_seconds: 20, size_bytes: 16 << 20, refs_max: 20_000 };
+    FetchLimits { timeout_seconds: 6, size_bytes: 16 << 20, refs_max: 20_000 };
+
+/// The most seconds that the caller waits for a list. Intake has 30 seconds for the messages that
+/// it receives together: at most ten of one project, which may be a poll and the pushes of another.
+const LIST_SECONDS: u64 = 8;
+
+/// The limits of reading one ref. An older server lists all refs nevertheless.
+const READ_LIMITS: FetchLimits = FetchLimits { timeout_seconds: REF_SECONDS, ..LIST_LIMITS };
+
+/// The most seconds that the caller waits for one ref.
+const REF_SECONDS: u64 = 2;
 
 /// The most paths of a change that are returned; more count as "any".
 const FILES_MAX: usize = 5_000;
@@ -164,20 +175,26 @@ impl Repos for GitRepos {
             .await
     }
 
-    /// Lists all branches and tags of a project on its forge, at most 20,000 within 20 seconds; more
-    /// are [`ReposError::Unreadable`]. Fetches no objects. [`ReposError::Gone`] if there is no such
-    /// repository.
-    async fn refs(&self, at: &ProjectAt) -> Result<BTreeMap<String, Oid>, ReposError> {
+    /// Lists all branches and tags of a project on its forge. If they are more than 20,000, or
+    /// their list has more than 16 MB, lists the branches alone, with the same limits; more
+    /// branches are [`ReposError::Unreadable`]. A server that takes more than 6 seconds for one
+    /// list, or 8 for both, is [`ReposError::Unreachable`]. Fetches no objects.
+    /// [`ReposError::Gone`] if there is no such repository.
+    async fn refs(&self, at: &ProjectAt) -> Result<ListedRefs, ReposError> {
         let from = self.remote(at)?;
-        self.cache(&at.project)
-            .with(move |repository| {
-                let credential = from.credential.as_ref();
-                let refs =
-                    repository.ls_refs(&from.url, credential, &[BRANCHES, TAGS], LIST_LIMITS);
-                let refs = refs.map_err(gone_or_unknown)?.into_iter();
-                Ok(refs.map(|found| (found.name.clone(), found.commit().clone())).collect())
-            })
-            .await
+        let cache = self.cache(&at.project);
+        let listed = cache.with(move |repository| list_refs(repository, &from, LIST_LIMITS));
+        within(LIST_SECONDS, at, "list its refs", listed).await
+    }
+
+    /// Reads one branch or tag of a project on its forge by its full name. A server that takes more
+    /// than 2 seconds is [`ReposError::Unreachable`]. Fetches no objects. [`ReposError::Gone`] if
+    /// there is no such repository.
+    async fn ref_tip(&self, at: &ProjectAt, git_ref: &str) -> Result<Option<Oid>, ReposError> {
+        let (from, name) = (self.remote(at)?, git_ref.to_owned());
+        let cache = self.cache(&at.project);
+        let read = cache.with(move |repository| read_ref(repository, &from, &name, READ_LIMITS));
+        within(REF_SECONDS, at, &format!("show {git_ref}"), read).await
     }
 
     /// Fetches a branch from its forge and returns its state: base and result are its tip. Objects
@@ -435,6 +452,56 @@ impl Repos for GitRepos {
     }
 }
 
+/// Lists the branches and tags of a repository at `from`, or the branches alone if they are too
+/// many together.
+fn list_refs(
+    repository: &Repository,
+    from: &FetchSource,
+    limits: FetchLimits,
+) -> Result<ListedRefs, ReposError> {
+    let list = |prefixes: &[&str]| {
+        repository.ls_refs(&from.url, from.credential.as_ref(), prefixes, limits)
+    };
+    let (refs, tags_left_out) = match list(&[BRANCHES, TAGS]) {
+        Ok(refs) => (refs, None),
+        Err(error @ (FetchError::TooManyRefs { .. } | FetchError::TooLarge { .. })) => {
+            (list(&[BRANCHES]).map_err(gone_or_unknown)?, Some(error.to_string()))
+        }
+        Err(error) => return Err(gone_or_unknown(error)),
+    };
+    let commits = refs.into_iter().map(|found| (found.name.clone(), found.commit().clone()));
+    Ok(ListedRefs { commits: commits.collect(), tags_left_out })
+}
+
+/// Returns the commit of a branch or tag of a repository at `from`; `None` if there is none.
+fn read_ref(
+    repository: &Repository,
+    from: &FetchSource,
+    name: &str,
+    limits: FetchLimits,
+) -> Result<Option<Oid>, ReposError> {
+    let found = repository.ls_ref(&from.url, from.credential.as_ref(), name, limits);
+    Ok(found.map_err(gone_or_unknown)?.map(|found| found.commit().clone()))
+}
+
+/// Waits at most this long for an answer of a project's forge. After that the request goes on
+/// without an effect, and the result is [`ReposError::Unreachable`]. `what` completes the sentence
+/// "the server did not …".
+async fn within<T>(
+    seconds: u64,
+    at: &ProjectAt,
+    what: &str,
+    answer: impl Future<Output = Result<T, ReposError>>,
+) -> Result<T, ReposError> {
+    let answer = tokio::time::timeout(Duration::from_secs(seconds), answer).await;
+    answer.unwrap_or_else(|_| {
+        let project = &at.project;
+        Err(ReposError::Unreachable(format!(
+            "the server of {project} did not {what} within {seconds} seconds"
+        )))
+    })
+}
+
 /// Whether a merge returns a commit delta.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum DeltaMode {
@@ -542,6 +609,7 @@ pub(crate) fn gone_or_unknown(error: FetchError) -> ReposError {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sluice_local_forge::{AccountPermission, Edit, ForgeAccount, ForgeOptions, LocalForge};
     use sluice_model::git::MergeMode;
     use std::path::Path;
     use std::process::Command;
@@ -576,6 +644,57 @@ mod tests {
         git(dir, &["add", "-A"]);
         git(dir, &["commit", "-q", "-m", message]);
         Oid(git(dir, &["rev-parse", "HEAD"]))
+    }
+
+    /// C5: a repository with too many refs is polled for its branches.
+    #[tokio::test(flavor = "multi_thread")]
+    async fn branches_alone_are_listed_where_branches_and_tags_are_too_many() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().join("forge");
+        let accounts = vec![ForgeAccount::new("ada", "ada-token", AccountPermission::Admin)];
+        let options = ForgeOptions { root, port: 0, accounts, first_hook: None };
+        let forge = LocalForge::start(options).await.unwrap();
+        forge.create_repository("org/one", &[Edit::write("a", "\n")], "ada").await.unwrap();
+        let bare = dir.path().join("forge/git/org/one.git");
+        git(&bare, &["tag", "1.0", "main"]);
+        git(&bare, &["tag", "2.0", "main"]);
+        let main = Oid(git(&bare, &["rev-parse", "main"]));
+        let from = FetchSource {
+            url: format!("{}/org/one", forge.web_url()),
+            credential: Some(Credential::token("ada-token")),
+        };
+        let project = ProjectName::from("forge.test/org/one");
+        let repository = Repository::open(&project, &dir.path().join("cache")).unwrap();
+        let listed = tokio::task::spawn_blocking(move || {
+            let limits = |refs_max| FetchLimits { refs_max, ..FetchLimits::default() };
+            let list = |refs_max| list_refs(&repository, &from, limits(refs_max));
+            let read = |name| read_ref(&repository, &from, name, limits(1)).unwrap();
+            let refs = [read("refs/tags/1.0"), read("refs/tags/1")];
+            (list(3), list(2), list(0), refs)
+        });
+        let (all, branches, none, refs) = listed.await.unwrap();
+        assert_eq!(refs, [Some(main.clone()), None]);
+        let all = all.unwrap();
+        assert_eq!((all.commits.len(), all.tags_left_out), (3, None));
+        let branches = branches.unwrap();
+        assert_eq!(branches.commits, BTreeMap::from([("refs/heads/main".to_owned(), main)]));
+        assert!(branches.tags_left_out.is_some_and(|why| why.contains("more than 2")));
+        assert!(matches!(none, Err(ReposError::Unreadable(_))), "{none:?}");
+    }
+
+    /// C5: a server that accepts a connection and does not answer is given up after seconds.
+    #[tokio::test]
+    async fn a_silent_server_is_not_waited_for() {
+        let at = ProjectAt {
+            connection: "plain".into(),
+            project: ProjectName::from("git.test/org/one"),
+        };
+        let never = std::future::pending::<Result<(), ReposError>>();
+        let given_up = within(0, &at, "show refs/heads/main", never).await.unwrap_err();
+        assert!(matches!(given_up, ReposError::Unreachable(_)));
+        let expected =
+            "the server of git.test/org/one did not show refs/heads/main within 0 seconds";
+        assert_eq!(given_up.to_string(), expected);
     }
 
     /// C06, Z6.6: a merge follows renames, so it may change a configuration file that the change

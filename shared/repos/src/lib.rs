@@ -55,6 +55,15 @@ pub struct Branches {
     pub tips: Vec<(BranchName, Oid)>,
 }
 
+/// The branches and tags of a repository.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct ListedRefs {
+    /// The commit of each ref by full name; an annotated tag has the commit that it leads to.
+    pub commits: BTreeMap<String, Oid>,
+    /// Why only branches are listed; `None` when tags are listed too.
+    pub tags_left_out: Option<String>,
+}
+
 /// The outcome of a merge. A retry would give the same.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum BranchMergeResult {
@@ -108,9 +117,12 @@ pub trait Repos: Send + Sync {
     /// Returns all branches of a project on its forge with their tips, by name, and the default
     /// branch, if the forge reports one.
     async fn branches(&self, project: &ProjectAt) -> Result<Branches, ReposError>;
-    /// Returns the commits of all branches and tags of a project on its forge, by full ref name; an
-    /// annotated tag has the commit that it leads to. Fetches no objects.
-    async fn refs(&self, project: &ProjectAt) -> Result<BTreeMap<String, Oid>, ReposError>;
+    /// Returns all branches and tags of a project on its forge, or the branches alone if they are
+    /// too many together. Takes seconds at most, and fetches no objects.
+    async fn refs(&self, project: &ProjectAt) -> Result<ListedRefs, ReposError>;
+    /// Returns the commit of a branch or tag by its full name; `None` if there is none. Takes
+    /// seconds at most, and fetches no objects.
+    async fn ref_tip(&self, project: &ProjectAt, git_ref: &str) -> Result<Option<Oid>, ReposError>;
     /// Returns a branch as it is on the forge: base and result are its tip. [`ReposError::Gone`] if
     /// there is none.
     async fn branch_tip(

@@ -146,7 +146,8 @@ async fn branches_and_tags_are_listed_with_their_commits() {
         ("refs/tags/2.0", &main),
     ];
     let expected = expected.map(|(name, commit)| (name.to_owned(), commit.clone()));
-    assert_eq!(listed, BTreeMap::from(expected));
+    assert_eq!(listed.commits, BTreeMap::from(expected));
+    assert_eq!(listed.tags_left_out, None);
     let missing = ProjectName::new("forge.test", "org/none");
     let missing = repos.refs(&ProjectAt { project: missing, ..at() }).await;
     assert!(matches!(missing, Err(ReposError::Gone(_))), "{missing:?}");

@@ -9,7 +9,7 @@ use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, OpenChange, Reposi
 use sluice_model::git::{BranchKey, BranchState, Commit, MergeMode, Oid};
 use sluice_model::{BranchName, ProjectName, Timestamp};
 use sluice_repos::{
-    BranchMerge, BranchMergeResult, Branches, CommitFiles, ProjectAt, Repos, ReposError,
+    BranchMerge, BranchMergeResult, Branches, CommitFiles, ListedRefs, ProjectAt, Repos, ReposError,
 };
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
@@ -257,8 +257,11 @@ impl Repos for ClockedRepos {
     async fn branches(&self, project: &ProjectAt) -> Result<Branches, ReposError> {
         self.watch.time("git.branches", self.inner.branches(project)).await
     }
-    async fn refs(&self, project: &ProjectAt) -> Result<BTreeMap<String, Oid>, ReposError> {
+    async fn refs(&self, project: &ProjectAt) -> Result<ListedRefs, ReposError> {
         self.watch.time("git.refs", self.inner.refs(project)).await
+    }
+    async fn ref_tip(&self, project: &ProjectAt, git_ref: &str) -> Result<Option<Oid>, ReposError> {
+        self.watch.time("git.ref", self.inner.ref_tip(project, git_ref)).await
     }
     async fn branch_tip(
         &self,

@@ -9,8 +9,8 @@ use sluice_model::git::{BranchKey, BranchState, Commit, MergeMode, Oid};
 use sluice_model::id::digest;
 use sluice_model::{BranchName, ProjectName};
 use sluice_repos::{
-    BranchMerge, BranchMergeResult, Branches, CommitFiles, ProjectAt, Repos, ReposError,
-    is_configuration,
+    BranchMerge, BranchMergeResult, Branches, CommitFiles, ListedRefs, ProjectAt, Repos,
+    ReposError, is_configuration,
 };
 use sluice_runtime::PortError;
 use sluice_runtime::object::PutMode;
@@ -49,6 +49,12 @@ pub struct Store {
     missing: BTreeSet<ProjectName>,
     /// Whether tested commits are kept, so that branches can be moved to them.
     pub keeps_tested_commits: bool,
+    /// Whether forges do not answer in time when one ref is read.
+    pub is_silent_about_refs: bool,
+    /// The most refs of a project that are listed with its tags; `None` for any number.
+    pub refs_max: Option<usize>,
+    /// How often all refs of a project were listed.
+    pub lists_read: usize,
 }
 
 impl Store {
@@ -336,8 +342,22 @@ impl Repos for PlayedRepos {
         .await
     }
 
-    async fn refs(&self, at: &ProjectAt) -> Result<BTreeMap<String, Oid>, ReposError> {
+    async fn ref_tip(&self, at: &ProjectAt, git_ref: &str) -> Result<Option<Oid>, ReposError> {
+        self.step("repos.ref", |store| {
+            if store.missing.contains(&at.project) {
+                return Err(gone(&at.project));
+            }
+            if store.is_silent_about_refs {
+                return Err(ReposError::Unreachable(format!("{git_ref} is not shown in time")));
+            }
+            Ok(store.ref_tip(&at.project, git_ref).map(|tip| tip.id))
+        })
+        .await
+    }
+
+    async fn refs(&self, at: &ProjectAt) -> Result<ListedRefs, ReposError> {
         self.step("repos.refs", |store| {
+            store.lists_read += 1;
             if store.missing.contains(&at.project) {
                 return Err(gone(&at.project));
             }
@@ -345,7 +365,12 @@ impl Repos for PlayedRepos {
             let branches = branches.map(|(branch, tip)| (format!("refs/heads/{branch}"), tip));
             let tags = store.tags.iter().filter(|((project, _), _)| *project == at.project);
             let tags = tags.map(|((_, tag), at)| (format!("refs/tags/{tag}"), at.clone()));
-            Ok(branches.chain(tags).collect())
+            let all: BTreeMap<String, Oid> = branches.chain(tags).collect();
+            let tags_left_out = (all.len() > store.refs_max.unwrap_or(usize::MAX))
+                .then(|| "there are too many refs".to_owned());
+            let is_listed = |name: &str| tags_left_out.is_none() || name.starts_with("refs/heads/");
+            let commits = all.into_iter().filter(|(name, _)| is_listed(name)).collect();
+            Ok(ListedRefs { commits, tags_left_out })
         })
         .await
     }

@@ -11,6 +11,7 @@ mod damaged;
 mod keys;
 mod logs;
 mod narrowed;
+mod polls;
 mod refs;
 mod rules;
 mod status;

@@ -222,6 +222,107 @@ fn a_server_that_refuses_is_polled_again() {
     assert_eq!(tested(&site), [published("refs/heads/main", &commit)]);
 }
 
+/// Returns the tip of the library's `main`.
+fn tip(site: &Site) -> Oid {
+    site.store.lock().unwrap().tip(&branch("main")).unwrap().id
+}
+
+/// C5: the refs are listed once for each poll, however many moved; each push reads one ref.
+#[test]
+fn the_refs_are_listed_once_in_a_poll() {
+    let mut site = site();
+    site.pass(60);
+    let commit = tip(&site);
+    for number in 0..5 {
+        site.store.lock().unwrap().set_tag(&library(), &format!("v{number}"), &commit);
+    }
+    let before = site.store.lock().unwrap().lists_read;
+    site.pass(60);
+    assert_eq!(tested(&site).len(), 5);
+    assert_eq!(site.store.lock().unwrap().lists_read, before + 1);
+}
+
+/// C5: a server that lists its refs and is then too slow does not hold a push back.
+#[test]
+fn a_push_is_tested_as_the_poll_saw_it_if_the_server_is_slow() {
+    let mut site = site();
+    site.pass(60);
+    site.store.lock().unwrap().is_silent_about_refs = true;
+    let commit = push(&site, files(&format!("{PROJECT}# more\n")), "second");
+    site.pass(60);
+    assert_eq!(tested(&site), [published("refs/heads/main", &commit)]);
+}
+
+/// C5: tags that were made while the project was not polled, since no tenant had it, are not new.
+#[test]
+fn tags_of_the_days_without_polls_are_not_new() {
+    let mut site = site();
+    site.pass(60);
+    let commit = tip(&site);
+    site.store.lock().unwrap().set_tag(&library(), "1.0", &commit);
+    site.pass(3 * 86_400);
+    assert_eq!(tested(&site), []);
+    site.store.lock().unwrap().set_tag(&library(), "2.0", &commit);
+    site.pass(60);
+    assert_eq!(tested(&site), [published("refs/tags/2.0", &commit)]);
+}
+
+/// C5: tags that were made while the server did not answer are found afterwards.
+#[test]
+fn tags_of_the_days_without_an_answer_are_found() {
+    let mut site = site();
+    site.pass(60);
+    let commit = tip(&site);
+    site.store.lock().unwrap().hide_project(&library());
+    site.store.lock().unwrap().set_tag(&library(), "1.0", &commit);
+    for _ in 0..4 {
+        site.pass(86_400);
+    }
+    assert_eq!(tested(&site), []);
+    site.store.lock().unwrap().show_project(&library());
+    site.pass(60);
+    assert_eq!(tested(&site), [published("refs/tags/1.0", &commit)]);
+}
+
+/// C5: of a repository with too many refs the branches are polled, and its record says so. The tags
+/// that were not seen meanwhile are not new.
+#[test]
+fn branches_alone_are_polled_where_refs_are_too_many() {
+    let mut site = site();
+    site.pass(60);
+    let commit = tip(&site);
+    for number in 0..4 {
+        site.store.lock().unwrap().set_tag(&library(), &format!("v{number}"), &commit);
+    }
+    site.store.lock().unwrap().refs_max = Some(3);
+    let moved = push(&site, files(&format!("{PROJECT}# more\n")), "second");
+    site.pass(60);
+    assert_eq!(tested(&site), [published("refs/heads/main", &moved)]);
+    let records = site.world.records();
+    let seen = records.iter().find(|one| one.key.sort.starts_with("seen#")).unwrap();
+    assert!(seen.body.contains("tags of git.test/org/lib are not polled"), "{}", seen.body);
+    site.store.lock().unwrap().refs_max = None;
+    site.pass(60);
+    assert_eq!(tested(&site).len(), 1);
+    site.store.lock().unwrap().set_tag(&library(), "v4", &commit);
+    site.pass(60);
+    assert_eq!(tested(&site)[1..], [published("refs/tags/v4", &commit)]);
+}
+
+/// C5: many new branches do not delay a push to an existing one.
+#[test]
+fn a_push_to_an_existing_branch_comes_before_new_branches() {
+    let mut site = site();
+    site.pass(60);
+    let commit = push(&site, files(&format!("{PROJECT}# more\n")), "second");
+    for number in 10..40 {
+        site.store.lock().unwrap().set(&branch(&format!("a{number}")), &commit);
+    }
+    site.pass(60);
+    let tested = tested(&site);
+    assert!(tested.contains(&published("refs/heads/main", &commit)), "{tested:?}");
+}
+
 /// C5: wherever a function stops or a call fails, the commit is tested once.
 #[test]
 fn a_commit_is_tested_once_wherever_the_poll_is_cut_off() {
