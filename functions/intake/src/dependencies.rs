@@ -14,7 +14,7 @@ use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_forge::{DEPENDENCIES_MAX, ErrorClass, names_too_many, urls_of_no_change};
 use sluice_gate::bundle_order::bundle_landing_order;
 use sluice_gate::filter::{self, EventAuthor};
-use sluice_gate::plan::BUNDLE_MAX;
+use sluice_gate::plan::{BUNDLE_MAX, change_outside_tenant_reason};
 use sluice_gate::{Candidate, MergedChange};
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeRef, ChangeStatus, RepositoryPermission};
 use sluice_model::event::ForgeEvent;
@@ -392,9 +392,7 @@ impl Intake {
             // Checked first: whether such a change exists is visible only to those who may see its
             // project.
             if !is_of_tenant(layout, &key) {
-                needs.refused = Some(format!(
-                    "it depends on {key}, a change of a project outside of this tenant; it can be tested once that is merged"
-                ));
+                needs.refused = Some(change_outside_tenant_reason(&key));
                 break;
             }
             let Some(needed) = needed else {

@@ -241,11 +241,12 @@ impl Intake {
         Ok(routed)
     }
 
-    /// Returns what a queue gets. A new event that triggers the pipeline,
-    /// for a change that may enter, gives a message that enqueues it. Otherwise a queue that is not
-    /// empty gets the change's new state, with the reason if it has to leave. No message if neither
-    /// applies. `was_known_ended` is set for a change that had ended before this event: if it is in
-    /// a queue that merges nothing, it was enqueued so on purpose and stays.
+    /// Returns what a queue gets. A new event that triggers the pipeline gives a message that
+    /// enqueues the change, or that reports why the change is refused. Otherwise, also for a
+    /// refusal that was reported before, a queue that is not empty gets the change's new state,
+    /// with the reason if it has to leave. No message if neither applies. `was_known_ended` is set
+    /// for a change that had ended before this event: if it is in a queue that merges nothing, it
+    /// was enqueued so on purpose and stays.
     async fn message_for_queue(
         &self,
         routed_event: RoutedEvent<'_>,

@@ -35,6 +35,7 @@ mod shared_builds;
 #[cfg(test)]
 mod tests;
 
+pub use admit::change_outside_tenant_reason;
 pub use bundles::BUNDLE_MAX;
 pub use decisions::{
     BuildStop, OrderDraft, QueueAction, QueuePlan, RECORDS_MAX, RemovedItem, StopCause,

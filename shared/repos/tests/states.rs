@@ -138,7 +138,7 @@ async fn branches_and_tags_are_listed_with_their_commits() {
     let proposed = site.propose(1).await;
     let repos = site.repos("one", site.forge.web_url());
     let listed = repos.refs(&at()).await.unwrap();
-    let main = listed["refs/heads/main"].clone();
+    let main = listed.commits["refs/heads/main"].clone();
     let expected = [
         ("refs/heads/change-1", &proposed),
         ("refs/heads/main", &main),

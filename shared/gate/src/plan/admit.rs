@@ -13,6 +13,14 @@ use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::{ItemId, Timestamp};
 use std::collections::BTreeSet;
 
+/// Returns why a change cannot be tested on `needed`, an open change of a project that its tenant
+/// does not have.
+pub fn change_outside_tenant_reason(needed: &ChangeKey) -> String {
+    format!(
+        "it depends on {needed}, a change of a project outside of this tenant; it can be tested once that is merged"
+    )
+}
+
 /// The current state of a change, as read from its forge ([`InboxMessageKind::ChangeUpdated`]).
 #[derive(Clone, Copy)]
 struct ChangeUpdate<'a> {
@@ -448,9 +456,7 @@ impl Planner<'_> {
         }
         for _ in 0..self.head.entries.len() {
             let Some((position, need)) = self.first_need_of_removed_project() else { break };
-            let why = format!(
-                "it depends on {need}, a change of a project outside of this tenant; it can be tested once that is merged"
-            );
+            let why = change_outside_tenant_reason(&need);
             self.dequeue_entry(position, "FAILURE", |_| {
                 Departure::new("FAILURE", &why, Occasion::DependencyFailed)
             })?;

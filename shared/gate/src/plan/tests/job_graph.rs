@@ -294,7 +294,7 @@ fn a_nodeset_that_no_provider_offers_is_skipped() {
     );
     let ends: Vec<(&str, BuildResult)> =
         bench.ended_orders.iter().map(|(job, end)| (job.as_str(), end.result)).collect();
-    assert_eq!(ends, [("unit", NodeFailure)], "it has a build that no executor runs");
+    assert_eq!(ends, [("unit", BuildResult::NodeFailure)], "it has a build that no executor runs");
 }
 
 /// N14, L2.4: a job without a provider for any of its nodesets says of each why.
