@@ -211,43 +211,34 @@ pub const RECENT_FROM: u64 = 9_000_000;
 /// The first seed that may draw [`Scenario::CURRENT`].
 pub const CURRENT_FROM: u64 = 30_000_000;
 
+/// Scenarios that only newer seeds draw, so that older seeds keep their plays.
+struct LaterScenarios {
+    /// The first seed that draws them.
+    from_seed: u64,
+    /// The random stream that draws them.
+    stream: u64,
+    scenarios: &'static [Scenario],
+}
+
+/// In the order of their first seeds.
+const LATER_SCENARIOS: [LaterScenarios; 6] = [
+    LaterScenarios { from_seed: NEWEST_FROM, stream: 12, scenarios: &Scenario::NEWEST },
+    LaterScenarios { from_seed: LATEST_FROM, stream: 13, scenarios: &Scenario::LATEST },
+    LaterScenarios { from_seed: FURTHER_FROM, stream: 14, scenarios: Scenario::FURTHER },
+    LaterScenarios { from_seed: ADDED_FROM, stream: 15, scenarios: Scenario::ADDED },
+    LaterScenarios { from_seed: RECENT_FROM, stream: 16, scenarios: Scenario::RECENT },
+    LaterScenarios { from_seed: CURRENT_FROM, stream: 18, scenarios: Scenario::CURRENT },
+];
+
 /// Draws the scenarios of a seed.
 pub fn draw(seed: u64) -> BTreeSet<Scenario> {
     let mut random = Random::new(seed, 8);
     let mut scenarios: BTreeSet<Scenario> =
         Scenario::ALL.into_iter().filter(|_| random.per_mille(SCENARIO_PER_MILLE)).collect();
-    if seed >= NEWEST_FROM {
-        let mut random = Random::new(seed, 12);
-        scenarios
-            .extend(Scenario::NEWEST.into_iter().filter(|_| random.per_mille(SCENARIO_PER_MILLE)));
-    }
-    if seed >= LATEST_FROM {
-        let mut random = Random::new(seed, 13);
-        scenarios
-            .extend(Scenario::LATEST.into_iter().filter(|_| random.per_mille(SCENARIO_PER_MILLE)));
-    }
-    if seed >= FURTHER_FROM {
-        let mut random = Random::new(seed, 14);
+    for later in LATER_SCENARIOS.iter().filter(|later| seed >= later.from_seed) {
+        let mut random = Random::new(seed, later.stream);
         scenarios.extend(
-            Scenario::FURTHER.iter().copied().filter(|_| random.per_mille(SCENARIO_PER_MILLE)),
-        );
-    }
-    if seed >= ADDED_FROM {
-        let mut random = Random::new(seed, 15);
-        scenarios.extend(
-            Scenario::ADDED.iter().copied().filter(|_| random.per_mille(SCENARIO_PER_MILLE)),
-        );
-    }
-    if seed >= RECENT_FROM {
-        let mut random = Random::new(seed, 16);
-        scenarios.extend(
-            Scenario::RECENT.iter().copied().filter(|_| random.per_mille(SCENARIO_PER_MILLE)),
-        );
-    }
-    if seed >= CURRENT_FROM {
-        let mut random = Random::new(seed, 18);
-        scenarios.extend(
-            Scenario::CURRENT.iter().copied().filter(|_| random.per_mille(SCENARIO_PER_MILLE)),
+            later.scenarios.iter().copied().filter(|_| random.per_mille(SCENARIO_PER_MILLE)),
         );
     }
     scenarios
@@ -409,97 +400,22 @@ pub const EXPRESS_YAML: &str = "
 mod tests {
     use super::*;
 
-    /// C2: older seeds keep their sites: they draw no scenario in [`Scenario::NEWEST`].
+    /// C2: seeds draw a later scenario only from its first seed on.
     #[test]
-    fn only_seeds_from_newest_from_on_draw_newest_scenarios() {
-        let is_newest = |scenario: &Scenario| Scenario::NEWEST.contains(scenario);
-        assert!((1..2_000).chain([NEWEST_FROM - 1]).all(|seed| !draw(seed).iter().any(is_newest)));
-        for scenario in Scenario::NEWEST {
-            let drawn = (NEWEST_FROM..NEWEST_FROM + 200)
-                .filter(|seed| draw(*seed).contains(&scenario))
-                .count();
-            assert!((20..=100).contains(&drawn), "{scenario:?} is drawn {drawn} times");
-        }
-    }
-
-    /// C2: older seeds draw no scenario in [`Scenario::LATEST`].
-    #[test]
-    fn only_seeds_from_latest_from_on_draw_latest_scenarios() {
-        let is_latest = |scenario: &Scenario| Scenario::LATEST.contains(scenario);
-        let mut before =
-            (1..2_000).chain(NEWEST_FROM..NEWEST_FROM + 2_000).chain([LATEST_FROM - 1]);
-        assert!(before.all(|seed| !draw(seed).iter().any(is_latest)));
-        for scenario in Scenario::LATEST.into_iter().chain(Scenario::NEWEST) {
-            let drawn = (LATEST_FROM..LATEST_FROM + 200)
-                .filter(|seed| draw(*seed).contains(&scenario))
-                .count();
-            assert!((20..=100).contains(&drawn), "{scenario:?} is drawn {drawn} times");
-        }
-    }
-
-    /// C2: older seeds draw no scenario in [`Scenario::FURTHER`].
-    #[test]
-    fn only_seeds_from_further_from_on_draw_further_scenarios() {
-        let is_further = |scenario: &Scenario| Scenario::FURTHER.contains(scenario);
-        let before = (1..2_000)
-            .chain(NEWEST_FROM..NEWEST_FROM + 2_000)
-            .chain(LATEST_FROM..LATEST_FROM + 2_000);
-        assert!(before.chain([FURTHER_FROM - 1]).all(|seed| !draw(seed).iter().any(is_further)));
-        for scenario in
-            Scenario::FURTHER.iter().copied().chain(Scenario::LATEST).chain(Scenario::NEWEST)
-        {
-            let drawn = (FURTHER_FROM..FURTHER_FROM + 200)
-                .filter(|seed| draw(*seed).contains(&scenario))
-                .count();
-            assert!((20..=100).contains(&drawn), "{scenario:?} is drawn {drawn} times");
-        }
-    }
-
-    /// C2: older seeds draw no scenario in [`Scenario::ADDED`].
-    #[test]
-    fn only_seeds_from_added_from_on_draw_added_scenarios() {
-        let is_added = |scenario: &Scenario| Scenario::ADDED.contains(scenario);
-        let before = (1..2_000)
-            .chain(LATEST_FROM..LATEST_FROM + 2_000)
-            .chain(FURTHER_FROM..FURTHER_FROM + 2_000);
-        assert!(before.chain([ADDED_FROM - 1]).all(|seed| !draw(seed).iter().any(is_added)));
-        for scenario in Scenario::ADDED.iter().copied().chain(Scenario::FURTHER.iter().copied()) {
-            let drawn = (ADDED_FROM..ADDED_FROM + 200)
-                .filter(|seed| draw(*seed).contains(&scenario))
-                .count();
-            assert!((20..=100).contains(&drawn), "{scenario:?} is drawn {drawn} times");
-        }
-    }
-
-    /// C2: older seeds draw no scenario in [`Scenario::RECENT`].
-    #[test]
-    fn only_seeds_from_recent_from_on_draw_recent_scenarios() {
-        let is_recent = |scenario: &Scenario| Scenario::RECENT.contains(scenario);
-        let before = (1..2_000)
-            .chain(FURTHER_FROM..FURTHER_FROM + 2_000)
-            .chain(ADDED_FROM..ADDED_FROM + 2_000);
-        assert!(before.chain([RECENT_FROM - 1]).all(|seed| !draw(seed).iter().any(is_recent)));
-        for scenario in Scenario::RECENT.iter().copied().chain(Scenario::ADDED.iter().copied()) {
-            let drawn = (RECENT_FROM..RECENT_FROM + 200)
-                .filter(|seed| draw(*seed).contains(&scenario))
-                .count();
-            assert!((20..=100).contains(&drawn), "{scenario:?} is drawn {drawn} times");
-        }
-    }
-
-    /// C2: older seeds draw no scenario in [`Scenario::CURRENT`].
-    #[test]
-    fn only_seeds_from_current_from_on_draw_current_scenarios() {
-        let is_current = |scenario: &Scenario| Scenario::CURRENT.contains(scenario);
-        let before = (1..2_000)
-            .chain(ADDED_FROM..ADDED_FROM + 2_000)
-            .chain(RECENT_FROM..RECENT_FROM + 2_000);
-        assert!(before.chain([CURRENT_FROM - 1]).all(|seed| !draw(seed).iter().any(is_current)));
-        for scenario in Scenario::CURRENT.iter().copied().chain(Scenario::RECENT.iter().copied()) {
-            let drawn = (CURRENT_FROM..CURRENT_FROM + 200)
-                .filter(|seed| draw(*seed).contains(&scenario))
-                .count();
-            assert!((20..=100).contains(&drawn), "{scenario:?} is drawn {drawn} times");
+    fn older_seeds_draw_no_later_scenario() {
+        for (index, later) in LATER_SCENARIOS.iter().enumerate() {
+            let earlier = &LATER_SCENARIOS[..index];
+            let mut seeds = (1..2_000).chain([later.from_seed - 1]).chain(
+                earlier.iter().flat_map(|earlier| earlier.from_seed..earlier.from_seed + 2_000),
+            );
+            let is_later = |scenario: &Scenario| later.scenarios.contains(scenario);
+            assert!(seeds.all(|seed| !draw(seed).iter().any(is_later)), "{:?}", later.scenarios);
+            for scenario in LATER_SCENARIOS[..=index].iter().flat_map(|sets| sets.scenarios) {
+                let drawn = (later.from_seed..later.from_seed + 200)
+                    .filter(|seed| draw(*seed).contains(scenario))
+                    .count();
+                assert!((20..=100).contains(&drawn), "{scenario:?} is drawn {drawn} times");
+            }
         }
     }
 }

@@ -569,16 +569,16 @@ impl Sim {
         if written.is_empty() {
             return Ok(());
         }
-        let observations = self.watch.check_writes(&written).map_err(|why| self.failure(why))?;
-        for observation in observations {
-            self.apply(observation).map_err(|why| self.failure(why))?;
+        let effects = self.watch.check_writes(&written).map_err(|why| self.failure(why))?;
+        for effect in effects {
+            self.apply(effect).map_err(|why| self.failure(why))?;
         }
         Ok(())
     }
 
-    /// Logs something that the watch observed, and has the oracle check it.
-    fn apply(&mut self, observation: WriteEffect) -> Result<(), String> {
-        match observation {
+    /// Logs what a write did, and has the oracle check it.
+    fn apply(&mut self, effect: WriteEffect) -> Result<(), String> {
+        match effect {
             WriteEffect::Entered(item, queue, ahead, is_to_leave) => {
                 self.log(format!("{} enters {queue}", item.candidate.change));
                 if self.faults_are_on && crate::scenarios::lands(queue.pipeline.as_str()) {

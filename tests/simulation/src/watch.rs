@@ -164,55 +164,55 @@ impl Watch {
     /// # Errors
     /// The violated invariant.
     pub fn check_writes(&mut self, written: &[RecordChange]) -> Result<Vec<WriteEffect>, String> {
-        let mut observations = Vec::new();
+        let mut effects = Vec::new();
         for transaction in written.chunk_by(|a, b| a.transaction == b.transaction) {
             self.left.clear();
             self.written.clear();
             self.former.clear();
             self.former_landing.clear();
             for write in transaction {
-                self.check_write(write, &mut observations).map_err(|why| with_key(write, &why))?;
+                self.check_write(write, &mut effects).map_err(|why| with_key(write, &why))?;
             }
             for write in transaction {
-                self.check_in_transaction(write, transaction, &mut observations)
+                self.check_in_transaction(write, transaction, &mut effects)
                     .map_err(|why| with_key(write, &why))?;
             }
             self.check_hosted_changes()?;
-            self.check_capacity(transaction, &mut observations)?;
+            self.check_capacity(transaction, &mut effects)?;
             Self::check_bundle_results(transaction)?;
         }
-        Ok(observations)
+        Ok(effects)
     }
 
     /// Checks a record against its previous version.
     fn check_write(
         &mut self,
         write: &RecordChange,
-        observations: &mut Vec<WriteEffect>,
+        effects: &mut Vec<WriteEffect>,
     ) -> Result<(), String> {
         let Some(key) = key_of(write) else { return Ok(()) };
         let kind = kind(key);
         self.check_revision(write, key, kind)?;
         let (before, after) = (write.before.as_ref(), write.after.as_ref());
         match kind {
-            Kind::Delivery => self.check_delivery(key, before, after, observations),
+            Kind::Delivery => self.check_delivery(key, before, after, effects),
             Kind::Item => self.check_item(before, after),
-            Kind::Landing => self.check_landing(key, before, after, observations),
+            Kind::Landing => self.check_landing(key, before, after, effects),
             Kind::Order => transitions::check_unchanged(before, after, "an order is written once"),
             Kind::Merge => {
                 self.record_tested_tree(after)?;
                 transitions::check_same_outcome(before, after)
             }
             Kind::Report => self.check_report(before, after),
-            Kind::Run => self.check_run(before, after, observations),
+            Kind::Run => self.check_run(before, after, effects),
             Kind::Stop => {
                 self.stopped.extend(build_of(key));
                 Ok(())
             }
-            Kind::Buildset => self.check_buildset(before, after, observations),
+            Kind::Buildset => self.check_buildset(before, after, effects),
             Kind::Tenant => {
                 self.pauses.record_tenant(read(after)?, write.at);
-                transitions::check_tenant(before, after, observations)
+                transitions::check_tenant(before, after, effects)
             }
             Kind::Node => self.check_node(key, after),
             Kind::Request => self.check_request(before, after),
@@ -285,7 +285,7 @@ impl Watch {
         key: &Key,
         before: Option<&Record>,
         after: Option<&Record>,
-        observations: &mut Vec<WriteEffect>,
+        effects: &mut Vec<WriteEffect>,
     ) -> Result<(), String> {
         let (before, after) = both::<DeliveryRecord>(before, after)?;
         let Some(after) = after else { return Ok(()) };
@@ -301,12 +301,12 @@ impl Watch {
         }
         if after.state.is_final() {
             self.open_deliveries.remove(key);
-            let effects = match &after.state {
+            let outcome = match &after.state {
                 DeliveryState::Handled { effects, .. } => effects.join("; "),
                 other => format!("{other:?}"),
             };
-            observations.push(WriteEffect::Line(format!(
-                "{} ({}) has ended: {effects}",
+            effects.push(WriteEffect::Line(format!(
+                "{} ({}) has ended: {outcome}",
                 after.forge_id, after.event_name
             )));
         } else {
@@ -345,7 +345,7 @@ impl Watch {
         key: &Key,
         before: Option<&Record>,
         after: Option<&Record>,
-        observations: &mut Vec<WriteEffect>,
+        effects: &mut Vec<WriteEffect>,
     ) -> Result<(), String> {
         let (before, after) = both::<Landing>(before, after)?;
         let Some(after) = after else { return Ok(()) };
@@ -387,7 +387,7 @@ impl Watch {
                 changes.join(" and ")
             ));
         }
-        observations.push(WriteEffect::Landing(Box::new(after)));
+        effects.push(WriteEffect::Landing(Box::new(after)));
         Ok(())
     }
 
@@ -396,7 +396,7 @@ impl Watch {
         &mut self,
         before: Option<&Record>,
         after: Option<&Record>,
-        observations: &mut Vec<WriteEffect>,
+        effects: &mut Vec<WriteEffect>,
     ) -> Result<(), String> {
         let (before, after) = both::<Run>(before, after)?;
         let Some(after) = after else { return Ok(()) };
@@ -430,7 +430,7 @@ impl Watch {
             _ if before.is_none() => format!("{} claims build {}", after.session, after.build),
             phase => format!("{} says of build {}: {phase:?}", after.session, after.build),
         };
-        observations.push(WriteEffect::Line(line));
+        effects.push(WriteEffect::Line(line));
         self.runs.insert(after.build, (after.session, is_over));
         Ok(())
     }
@@ -440,7 +440,7 @@ impl Watch {
         &mut self,
         before: Option<&Record>,
         after: Option<&Record>,
-        observations: &mut Vec<WriteEffect>,
+        effects: &mut Vec<WriteEffect>,
     ) -> Result<(), String> {
         let (before, after) = both::<Buildset>(before, after)?;
         let Some(after) = after else { return Ok(()) };
@@ -450,7 +450,7 @@ impl Watch {
             }
             Some(_) => Ok(()),
             None => {
-                observations.push(WriteEffect::Left(Box::new(after)));
+                effects.push(WriteEffect::Left(Box::new(after)));
                 Ok(())
             }
         }
@@ -490,7 +490,7 @@ impl Watch {
         &mut self,
         write: &RecordChange,
         transaction: &[RecordChange],
-        observations: &mut Vec<WriteEffect>,
+        effects: &mut Vec<WriteEffect>,
     ) -> Result<(), String> {
         let Some(key) = key_of(write) else { return Ok(()) };
         match (kind(key), &write.after) {
@@ -500,7 +500,7 @@ impl Watch {
                     stored.into_head(|id| self.items.get(id)).map_err(|torn| torn.to_string())?;
                 let before = self.heads.get(&head.key).cloned();
                 self.check_window_size(before.as_ref(), &head, transaction)?;
-                self.check_queue(before.as_ref(), &head, observations)?;
+                self.check_queue(before.as_ref(), &head, effects)?;
                 self.check_order(before.as_ref(), &head, transaction)?;
                 self.check_speculation(before.as_ref(), &head)
             }
@@ -522,7 +522,7 @@ impl Watch {
                 }
                 self.holds.record_order(&order);
                 self.check_window_limit(&order)?;
-                self.check_reporter_job_order(&order, observations)?;
+                self.check_reporter_job_order(&order, effects)?;
                 self.check_job_dependencies(&order)?;
                 self.check_artifacts(&order)?;
                 self.check_nodeset_order(&order, transaction)?;
@@ -536,7 +536,7 @@ impl Watch {
             }
             (Kind::Buildset, Some(record)) if write.before.is_some() => {
                 let set: Buildset = decode(record).map_err(|bad| bad.to_string())?;
-                self.check_reporter_jobs_end(set, transaction, observations)
+                self.check_reporter_jobs_end(set, transaction, effects)
             }
             (Kind::Buildset, Some(record)) => {
                 self.check_result_mail(record, transaction)?;
@@ -552,7 +552,7 @@ impl Watch {
         &mut self,
         before: Option<&Head>,
         head: &Head,
-        observations: &mut Vec<WriteEffect>,
+        effects: &mut Vec<WriteEffect>,
     ) -> Result<(), String> {
         let mut changes = BTreeSet::new();
         let places = (0..).zip(&head.entries).flat_map(|(position, entry): (usize, _)| {
@@ -603,7 +603,7 @@ impl Watch {
             match old {
                 None => {
                     let ahead = head.slots().take(at).map(|slot| slot.change.clone()).collect();
-                    observations.push(WriteEffect::Entered(
+                    effects.push(WriteEffect::Entered(
                         Box::new(item.clone()),
                         head.key.clone(),
                         ahead,
@@ -617,7 +617,7 @@ impl Watch {
                     ));
                 }
                 Some(old) if slot.generation > old.generation => {
-                    observations.push(WriteEffect::Line(format!(
+                    effects.push(WriteEffect::Line(format!(
                         "{} is tested again in {} (generation {})",
                         slot.change, head.key, slot.generation
                     )));
@@ -628,7 +628,7 @@ impl Watch {
         if let Some(why) =
             head.halted.as_ref().filter(|_| before.is_none_or(|head| head.halted.is_none()))
         {
-            observations.push(WriteEffect::Line(format!("{} is halted: {why}", head.key)));
+            effects.push(WriteEffect::Line(format!("{} is halted: {why}", head.key)));
         }
         self.written.insert(head.key.clone());
         let former = self.heads.insert(head.key.clone(), head.clone());

@@ -18,6 +18,16 @@ fn with(scenarios: &[Scenario], seed: u64) -> Shape {
     Shape::draw(seed).with_scenarios(scenarios.iter().copied().collect())
 }
 
+/// Returns the same with many other actions.
+fn active_with(scenarios: &[Scenario], seed: u64) -> Shape {
+    Shape { actions: 16, ..with(scenarios, seed) }
+}
+
+/// Returns the same with many changes and many other actions.
+fn busy_with(scenarios: &[Scenario], seed: u64) -> Shape {
+    Shape { changes: 9, ..active_with(scenarios, seed) }
+}
+
 /// Returns the same with many changes, without faults and without other actions.
 fn calm_with(scenarios: &[Scenario], seed: u64) -> Shape {
     let fault_profile = FaultProfile { name: "calm", waits: 100, ..FaultProfile::default() };
@@ -109,26 +119,27 @@ fn a_job_that_is_left_out_though_its_files_are_touched_is_noticed() {
 /// Z6.1: an enqueued ref is tested at the named commit.
 #[test]
 fn an_untested_enqueued_ref_is_noticed() {
-    let busy = |scenarios: &[Scenario], seed| Shape { actions: 16, ..with(scenarios, seed) };
-    all_kept(|seed| busy(&[Scenario::EnqueuedRefs], seed));
+    all_kept(|seed| active_with(&[Scenario::EnqueuedRefs], seed));
     all_kept(|seed| {
-        busy(
+        active_with(
             &[Scenario::EnqueuedRefs, Scenario::EventPauses, Scenario::Post, Scenario::MergeModes],
             seed,
         )
     });
     caught_with("was never tested", Mutation::LostRefs, |seed| {
-        busy(&[Scenario::EnqueuedRefs], seed)
+        active_with(&[Scenario::EnqueuedRefs], seed)
     });
 }
 
 /// Z6.1: a tag is tested at its commit.
 #[test]
 fn an_untested_tag_is_noticed() {
-    let busy = |scenarios: &[Scenario], seed| Shape { actions: 16, ..with(scenarios, seed) };
-    all_kept(|seed| busy(&[Scenario::Tags], seed));
+    all_kept(|seed| active_with(&[Scenario::Tags], seed));
     all_kept(|seed| {
-        busy(&[Scenario::Tags, Scenario::EventPauses, Scenario::Post, Scenario::Gerrit], seed)
+        active_with(
+            &[Scenario::Tags, Scenario::EventPauses, Scenario::Post, Scenario::Gerrit],
+            seed,
+        )
     });
     let all_events = |seed| Shape { actions: 16, ..calm_with(&[Scenario::Tags], seed) };
     caught_with("was never tested", Mutation::LostRefs, all_events);
@@ -183,10 +194,9 @@ fn a_timer_tick_without_tests_is_noticed() {
 /// Z2.6, R01: all items of a layout agree on a job, also if it becomes live while items are tested.
 #[test]
 fn items_of_a_layout_with_different_jobs_are_noticed() {
-    let busy = |scenarios: &[Scenario], seed| Shape { actions: 16, ..with(scenarios, seed) };
-    all_kept(|seed| busy(&[Scenario::Reconfigurations], seed));
+    all_kept(|seed| active_with(&[Scenario::Reconfigurations], seed));
     all_kept(|seed| {
-        busy(
+        active_with(
             &[
                 Scenario::Reconfigurations,
                 Scenario::Audit,
@@ -199,7 +209,7 @@ fn items_of_a_layout_with_different_jobs_are_noticed() {
         )
     });
     caught_with("unlike another item of layout", Mutation::HalfReloads, |seed| {
-        busy(&[Scenario::Reconfigurations], seed)
+        active_with(&[Scenario::Reconfigurations], seed)
     });
 }
 
@@ -243,10 +253,9 @@ fn uncounted_consecutive_failures_are_noticed() {
 /// Z6.1, S06: a new branch is tested at its first commit; a deleted one starts nothing.
 #[test]
 fn an_untested_new_branch_is_noticed() {
-    let busy = |scenarios: &[Scenario], seed| Shape { actions: 16, ..with(scenarios, seed) };
-    all_kept(|seed| busy(&[Scenario::Branches], seed));
+    all_kept(|seed| active_with(&[Scenario::Branches], seed));
     all_kept(|seed| {
-        busy(
+        active_with(
             &[
                 Scenario::Branches,
                 Scenario::Post,
@@ -419,11 +428,9 @@ fn regretting(seed: u64) -> Shape {
 /// mode.
 #[test]
 fn a_reverted_change_that_returns_is_noticed() {
-    let busy =
-        |scenarios: &[Scenario], seed| Shape { changes: 9, actions: 16, ..with(scenarios, seed) };
-    all_kept(|seed| busy(&[Scenario::Reverts, Scenario::MergeModes], seed));
+    all_kept(|seed| busy_with(&[Scenario::Reverts, Scenario::MergeModes], seed));
     all_kept(|seed| {
-        busy(
+        busy_with(
             &[
                 Scenario::Reverts,
                 Scenario::MergeModes,
@@ -443,11 +450,9 @@ fn a_reverted_change_that_returns_is_noticed() {
 /// Z6.1: a pipeline holds at most the configured number of changes, and refuses none below it.
 #[test]
 fn a_pipeline_with_too_many_changes_or_needless_refusals_is_noticed() {
-    let busy =
-        |scenarios: &[Scenario], seed| Shape { changes: 9, actions: 16, ..with(scenarios, seed) };
-    all_kept(|seed| busy(&[Scenario::MaxChanges], seed));
+    all_kept(|seed| busy_with(&[Scenario::MaxChanges], seed));
     all_kept(|seed| {
-        busy(
+        busy_with(
             &[
                 Scenario::MaxChanges,
                 Scenario::DependencyCycles,
@@ -482,11 +487,9 @@ fn a_site_that_plays_all_recent_plays_fails_nothing() {
 /// change it is about; approvals bring it in whatever their order.
 #[test]
 fn a_tree_that_enters_incompletely_or_in_another_order_is_noticed() {
-    let busy =
-        |scenarios: &[Scenario], seed| Shape { changes: 9, actions: 16, ..with(scenarios, seed) };
-    all_kept(|seed| busy(&[Scenario::ChangeTrees], seed));
+    all_kept(|seed| busy_with(&[Scenario::ChangeTrees], seed));
     all_kept(|seed| {
-        busy(
+        busy_with(
             &[
                 Scenario::ChangeTrees,
                 Scenario::TwoGates,
@@ -513,12 +516,10 @@ fn departing(seed: u64) -> Shape {
 /// nothing of the project enters or lands later.
 #[test]
 fn a_removed_project_that_stays_or_is_reported_is_noticed() {
-    let busy =
-        |scenarios: &[Scenario], seed| Shape { changes: 9, actions: 16, ..with(scenarios, seed) };
-    all_kept(|seed| busy(&[Scenario::Departures], seed));
+    all_kept(|seed| busy_with(&[Scenario::Departures], seed));
     all_kept(departing);
     all_kept(|seed| {
-        busy(
+        busy_with(
             &[
                 Scenario::Departures,
                 Scenario::DependencyCycles,
@@ -537,12 +538,10 @@ fn a_removed_project_that_stays_or_is_reported_is_noticed() {
 /// C14, Z6.6: a change of a project that only a change ahead of it adds to a pipeline is tested on
 /// top of that change.
 #[test]
-fn a_change_behind_the_one_that_adds_its_project_is_missed() {
-    let busy =
-        |scenarios: &[Scenario], seed| Shape { changes: 9, actions: 16, ..with(scenarios, seed) };
-    all_kept(|seed| busy(&[Scenario::Newcomers], seed));
+fn an_unadmitted_change_behind_the_one_that_adds_its_project_is_noticed() {
+    all_kept(|seed| busy_with(&[Scenario::Newcomers], seed));
     all_kept(|seed| {
-        busy(
+        busy_with(
             &[
                 Scenario::Newcomers,
                 Scenario::Audit,

@@ -30,54 +30,43 @@ fn no_seed_breaks_an_invariant_or_surprises_the_oracle() {
     assert!(sum.deliveries > 20 * count && sum.landed > count && sum.struck > 2 * count, "{sum:?}");
 }
 
-/// C2, J12, G20: the same with the scenarios from seed 2000000.
-#[test]
-fn no_seed_of_the_latest_plays_breaks_an_invariant_or_surprises_the_oracle() {
-    let sum = play_all(LATEST_FROM..=LATEST_FROM + 14);
+/// Plays the first 15 seeds from `first_seed` on, and panics at the first failure.
+fn play_from(first_seed: u64) {
+    let sum = play_all(first_seed..=first_seed + 14);
     if let Some((seed, failure)) = sum.failures.first() {
         panic!("{failure}\n\nseed {seed} failed; again: cargo run -p sluice-simulation -- {seed}");
     }
     assert!(sum.seeds == 15 && sum.landed > sum.seeds, "{sum:?}");
+}
+
+/// C2, J12, G20: the same with the scenarios from seed 2000000.
+#[test]
+fn no_seed_of_the_latest_plays_breaks_an_invariant_or_surprises_the_oracle() {
+    play_from(LATEST_FROM);
 }
 
 /// C2: the same with the scenarios from seed 4000000.
 #[test]
 fn no_seed_of_the_further_plays_breaks_an_invariant_or_surprises_the_oracle() {
-    let sum = play_all(FURTHER_FROM..=FURTHER_FROM + 14);
-    if let Some((seed, failure)) = sum.failures.first() {
-        panic!("{failure}\n\nseed {seed} failed; again: cargo run -p sluice-simulation -- {seed}");
-    }
-    assert!(sum.seeds == 15 && sum.landed > sum.seeds, "{sum:?}");
+    play_from(FURTHER_FROM);
 }
 
 /// C2: the same with the scenarios from seed 5000000.
 #[test]
 fn no_seed_of_the_added_plays_breaks_an_invariant_or_surprises_the_oracle() {
-    let sum = play_all(ADDED_FROM..=ADDED_FROM + 14);
-    if let Some((seed, failure)) = sum.failures.first() {
-        panic!("{failure}\n\nseed {seed} failed; again: cargo run -p sluice-simulation -- {seed}");
-    }
-    assert!(sum.seeds == 15 && sum.landed > sum.seeds, "{sum:?}");
+    play_from(ADDED_FROM);
 }
 
 /// C2, Z6.4: the same with the scenarios from seed 9000000.
 #[test]
 fn no_seed_of_the_recent_plays_breaks_an_invariant_or_surprises_the_oracle() {
-    let sum = play_all(RECENT_FROM..=RECENT_FROM + 14);
-    if let Some((seed, failure)) = sum.failures.first() {
-        panic!("{failure}\n\nseed {seed} failed; again: cargo run -p sluice-simulation -- {seed}");
-    }
-    assert!(sum.seeds == 15 && sum.landed > sum.seeds, "{sum:?}");
+    play_from(RECENT_FROM);
 }
 
 /// C2, D02, C14: the same with the scenarios from seed 30000000.
 #[test]
 fn no_seed_of_the_current_plays_breaks_an_invariant_or_surprises_the_oracle() {
-    let sum = play_all(CURRENT_FROM..=CURRENT_FROM + 14);
-    if let Some((seed, failure)) = sum.failures.first() {
-        panic!("{failure}\n\nseed {seed} failed; again: cargo run -p sluice-simulation -- {seed}");
-    }
-    assert!(sum.seeds == 15 && sum.landed > sum.seeds, "{sum:?}");
+    play_from(CURRENT_FROM);
 }
 
 /// C2: seeds that failed once pass.

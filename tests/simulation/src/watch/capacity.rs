@@ -37,7 +37,7 @@ impl Watch {
     pub(super) fn check_capacity(
         &mut self,
         transaction: &[RecordChange],
-        observations: &mut Vec<WriteEffect>,
+        effects: &mut Vec<WriteEffect>,
     ) -> Result<(), String> {
         if !self.shape.has(Scenario::MaxChanges) {
             return Ok(());
@@ -65,7 +65,7 @@ impl Watch {
         let no_room = refused.iter().map(|(report, _)| {
             WriteEffect::NoRoom(Box::new(report.change.clone()), report.queue.clone())
         });
-        observations.extend(no_room);
+        effects.extend(no_room);
         // The other queues are only read when a change is offered. A requeued one keeps its place.
         let queue =
             offered.and_then(|own| self.written.iter().find(|queue| partition(queue) == own));

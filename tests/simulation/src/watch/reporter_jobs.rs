@@ -43,7 +43,7 @@ impl Watch {
     pub(super) fn check_reporter_job_order(
         &mut self,
         order: &Order,
-        observations: &mut Vec<WriteEffect>,
+        effects: &mut Vec<WriteEffect>,
     ) -> Result<(), String> {
         if order.job.as_str() != PUBLISH {
             return Ok(());
@@ -55,7 +55,7 @@ impl Watch {
         }
         let earlier = self.reporter_jobs.builds.insert(order.item.clone(), order.build.clone());
         let done = earlier.filter(|earlier| self.reporter_jobs.done.contains(earlier));
-        observations.push(WriteEffect::ReporterJobOrdered(Box::new(order.clone()), done));
+        effects.push(WriteEffect::ReporterJobOrdered(Box::new(order.clone()), done));
         Ok(())
     }
 
@@ -65,7 +65,7 @@ impl Watch {
         &mut self,
         set: Buildset,
         transaction: &[RecordChange],
-        observations: &mut Vec<WriteEffect>,
+        effects: &mut Vec<WriteEffect>,
     ) -> Result<(), String> {
         let result = set
             .item
@@ -96,7 +96,7 @@ impl Watch {
             self.retested += u64::from(!stale.is_empty());
             self.reporter_jobs.stale.extend(stale);
         }
-        observations.push(WriteEffect::ReporterJobsEnded(Box::new(set)));
+        effects.push(WriteEffect::ReporterJobsEnded(Box::new(set)));
         Ok(())
     }
 }

@@ -10,7 +10,7 @@ use sluice_runtime::record::Record;
 pub(super) fn check_tenant(
     before: Option<&Record>,
     after: Option<&Record>,
-    observations: &mut Vec<WriteEffect>,
+    effects: &mut Vec<WriteEffect>,
 ) -> Result<(), String> {
     let (before, after) = both::<Tenant>(before, after)?;
     let Some(after) = after else { return Err("a tenant's head is removed".to_owned()) };
@@ -23,10 +23,9 @@ pub(super) fn check_tenant(
         return Err(format!("its layout numbers decrease from {was:?} to {now:?}"));
     }
     if was.is_none_or(|was| was.live != now.live) {
-        observations
-            .push(WriteEffect::Line(format!("layout {} of {} is live", now.live, after.name)));
+        effects.push(WriteEffect::Line(format!("layout {} of {} is live", now.live, after.name)));
     } else if was.is_some_and(|was| was.wanted != now.wanted) {
-        observations
+        effects
             .push(WriteEffect::Line(format!("layout {} of {} is wanted", now.wanted, after.name)));
     }
     Ok(())
