@@ -1,6 +1,6 @@
 //! Compares the claims of a token with the conditions of authorization rules.
 
-use crate::token::Principal;
+use crate::token::TokenBearer;
 use serde_json::{Map, Value};
 use sluice_config::tenant::AuthorizationRule;
 use sluice_model::TenantName;
@@ -18,7 +18,7 @@ const TENANT: &str = "{tenant.name}";
 /// claims matches nothing either, so that a slip opens nothing.
 pub(crate) fn matches(
     rule: &AuthorizationRule,
-    principal: &Principal,
+    principal: &TokenBearer,
     tenant: Option<&TenantName>,
 ) -> bool {
     rule.conditions.iter().any(|condition| {
@@ -85,7 +85,7 @@ mod tests {
         let conditions = conditions.as_array().unwrap();
         let conditions = conditions.iter().map(|one| one.as_object().unwrap().clone()).collect();
         let rule = AuthorizationRule { name: "rule".to_owned(), conditions };
-        let principal = Principal {
+        let principal = TokenBearer {
             authenticator: "test".to_owned(),
             realm: "test".to_owned(),
             uid: "alice".to_owned(),
@@ -149,7 +149,7 @@ mod tests {
         let conditions = vec![json!({"groups": "{tenant.name}"}).as_object().unwrap().clone()];
         let rule = AuthorizationRule { name: "rule".to_owned(), conditions };
         let claims = json!({"groups": ["{tenant.name}", ""]}).as_object().unwrap().clone();
-        let principal = Principal {
+        let principal = TokenBearer {
             authenticator: String::new(),
             realm: String::new(),
             uid: "alice".to_owned(),

@@ -2,7 +2,7 @@
 //!
 //! A request comes with a bearer token (a JWT). [`BearerToken::parse`] reads it,
 //! [`BearerToken::check`] selects the [`Authenticator`] of its issuer and checks its claims against
-//! what that authenticator pins, and [`UnverifiedPrincipal::verify`] gives the [`Principal`] once
+//! what that authenticator pins, and [`UnverifiedPrincipal::verify`] gives the [`TokenBearer`] once
 //! the caller has checked the signature with the authenticator's key. There is no other way to a
 //! principal. [`AccessPolicy`] then decides what the principal, or a request without one, may read
 //! and do, by the rules and roles of the main configuration.
@@ -20,4 +20,4 @@ mod token;
 pub use authenticator::{Algorithm, Authenticator, AuthenticatorDriver, LoadUserInfo};
 pub use issuer_keys::{IssuerKey, IssuerKeys, KeyLookup, READ_AGAIN_SECONDS, parse_keys};
 pub use policy::{AccessDecision, AccessPolicy, PermissionList, RequestedAction};
-pub use token::{BearerToken, Principal, SignedBytes, TokenError, UnverifiedPrincipal};
+pub use token::{BearerToken, SignedBytes, TokenBearer, TokenError, UnverifiedPrincipal};

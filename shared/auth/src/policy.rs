@@ -2,7 +2,7 @@
 //! and roles of the main configuration.
 
 use crate::claims;
-use crate::token::Principal;
+use crate::token::TokenBearer;
 use sluice_config::tenant::{
     Access, AuthorizationRole, AuthorizationRule, Grant, MainConfig, Permission,
 };
@@ -113,7 +113,7 @@ impl<'c> AccessPolicy<'c> {
     }
 
     /// Decides whether a principal, or a request without a token (`None`), may read.
-    pub fn may_read(&self, principal: Option<&Principal>) -> AccessDecision {
+    pub fn may_read(&self, principal: Option<&TokenBearer>) -> AccessDecision {
         if !self.is_read_protected() {
             return AccessDecision::allowed("everyone may read it");
         }
@@ -134,7 +134,7 @@ impl<'c> AccessPolicy<'c> {
 
     /// Decides whether a principal may do something. Whether they may read is not considered: ask
     /// [`Self::may_read`] first.
-    pub fn may(&self, principal: &Principal, action: &RequestedAction<'_>) -> AccessDecision {
+    pub fn may(&self, principal: &TokenBearer, action: &RequestedAction<'_>) -> AccessDecision {
         if let Some(why) = self.admin_reason(principal) {
             return AccessDecision::allowed(why);
         }
@@ -157,7 +157,7 @@ impl<'c> AccessPolicy<'c> {
     }
 
     /// Returns what a principal may do.
-    pub fn permissions(&self, principal: &Principal) -> PermissionList {
+    pub fn permissions(&self, principal: &TokenBearer) -> PermissionList {
         let is_admin = self.admin_reason(principal).is_some();
         let is_granted = |permission: Permission| {
             let grants = |role: &str| {
@@ -189,7 +189,7 @@ impl<'c> AccessPolicy<'c> {
 
     /// Returns why a principal is an administrator here; `None` if they are not. There are no
     /// administrators outside of tenants, except by the built-in role.
-    fn admin_reason(&self, principal: &Principal) -> Option<String> {
+    fn admin_reason(&self, principal: &TokenBearer) -> Option<String> {
         if self.tenant.is_some_and(|tenant| principal.admin_of.contains(tenant)) {
             return Some("the token's claim zuul.admin names the tenant".to_owned());
         }
@@ -211,7 +211,7 @@ impl<'c> AccessPolicy<'c> {
     /// Decides by the first role of the principal that `has` accepts. `what` names the permission.
     fn by_role(
         &self,
-        principal: &Principal,
+        principal: &TokenBearer,
         has: impl Fn(&str) -> bool,
         what: &str,
     ) -> AccessDecision {
@@ -224,7 +224,11 @@ impl<'c> AccessPolicy<'c> {
     }
 
     /// Returns the first role that `has` accepts among those of the principal's matching rules.
-    fn role_of(&self, principal: &Principal, has: impl Fn(&str) -> bool) -> Option<RoleOfRule<'c>> {
+    fn role_of(
+        &self,
+        principal: &TokenBearer,
+        has: impl Fn(&str) -> bool,
+    ) -> Option<RoleOfRule<'c>> {
         self.access
             .role_mappings
             .iter()
@@ -236,12 +240,12 @@ impl<'c> AccessPolicy<'c> {
     }
 
     /// Returns the first of some rules, by name, that matches a principal.
-    fn matching(&self, names: &'c [String], principal: &Principal) -> Option<&'c str> {
+    fn matching(&self, names: &'c [String], principal: &TokenBearer) -> Option<&'c str> {
         names.iter().map(String::as_str).find(|name| self.rule_matches(name, principal))
     }
 
     /// Returns whether a rule, by name, matches a principal. An undefined rule matches nothing.
-    fn rule_matches(&self, name: &str, principal: &Principal) -> bool {
+    fn rule_matches(&self, name: &str, principal: &TokenBearer) -> bool {
         self.rules.get(name).is_some_and(|rule| claims::matches(rule, principal, self.tenant))
     }
 }
@@ -304,8 +308,8 @@ mod tests {
         config
     }
 
-    fn principal(groups: &[&str]) -> Principal {
-        Principal {
+    fn principal(groups: &[&str]) -> TokenBearer {
+        TokenBearer {
             authenticator: "test".to_owned(),
             realm: "test".to_owned(),
             uid: "alice".to_owned(),
@@ -389,7 +393,7 @@ mod tests {
         let config = config("anonymous-read-access: false, role-mappings: {dev: [read]}", "{}");
         for (tenants, is_admin) in [(vec!["acme"], true), (vec!["other"], false), (vec![], false)] {
             let admin_of = tenants.iter().map(|name| TenantName::from(*name)).collect();
-            let principal = Principal { admin_of, ..principal(&[]) };
+            let principal = TokenBearer { admin_of, ..principal(&[]) };
             let policy = policy(&config);
             assert_eq!(policy.may_read(Some(&principal)).is_allowed(), is_admin);
             assert_eq!(policy.may(&principal, &action(Permission::Enqueue)).is_allowed(), is_admin);
@@ -441,7 +445,7 @@ mod tests {
         assert!(root.may_read(Some(&principal(&["ops"]))).is_allowed());
         assert!(!root.may_read(Some(&principal(&["dev"]))).is_allowed());
         assert!(!root.may_read(None).is_allowed());
-        let trusted = Principal { admin_of: vec!["acme".into()], ..principal(&[]) };
+        let trusted = TokenBearer { admin_of: vec!["acme".into()], ..principal(&[]) };
         assert!(!root.may_read(Some(&trusted)).is_allowed(), "an administrator of one tenant");
     }
 

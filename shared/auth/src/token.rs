@@ -50,7 +50,7 @@ pub struct SignedBytes<'t> {
 
 /// Who makes a request: the user of a token that was verified.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Principal {
+pub struct TokenBearer {
     /// The name of the authenticator that accepted the token.
     pub authenticator: String,
     /// The authenticator's realm.
@@ -69,7 +69,7 @@ pub struct Principal {
 pub struct UnverifiedPrincipal<'t> {
     token: &'t BearerToken,
     authenticator: &'t Authenticator,
-    principal: Principal,
+    principal: TokenBearer,
 }
 
 /// Why a token is refused. The text is for the bearer; none repeats anything of the token.
@@ -174,7 +174,7 @@ impl BearerToken {
             .and_then(Value::as_str)
             .filter(|uid| is_uid(uid))
             .ok_or(TokenError::MissingClaim { claim: "uid_claim" })?;
-        let principal = Principal {
+        let principal = TokenBearer {
             authenticator: authenticator.name.clone(),
             realm: authenticator.realm.clone(),
             uid: uid.to_owned(),
@@ -270,7 +270,7 @@ impl<'t> UnverifiedPrincipal<'t> {
     pub fn verify(
         self,
         is_signed: impl FnOnce(SignedBytes<'_>) -> bool,
-    ) -> Result<Principal, TokenError> {
+    ) -> Result<TokenBearer, TokenError> {
         let bytes = SignedBytes {
             message: self.token.message.as_bytes(),
             signature: &self.token.signature,
@@ -320,7 +320,7 @@ mod tests {
         header: Value,
         claims: Value,
         change: impl Fn(&mut Authenticator),
-    ) -> Result<Principal, TokenError> {
+    ) -> Result<TokenBearer, TokenError> {
         let mut all = [
             authenticator(AuthenticatorDriver::Rs256, "rsa"),
             authenticator(AuthenticatorDriver::Hs256, "shared"),

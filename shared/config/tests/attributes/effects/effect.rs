@@ -32,11 +32,16 @@ fn attributes_of(warnings: Vec<ConfigError>) -> BTreeSet<String> {
     warnings.into_iter().filter_map(|warning| warning.diagnostic.attribute).collect()
 }
 
-/// Returns the ignored attributes that a layout warns of, except in the images of [`NAMED`].
+/// Returns the ignored attributes that a layout warns of, except for the type of the images of the
+/// tenant, which are built.
 pub fn warned(layout: &Layout) -> BTreeSet<String> {
     let mut warnings = layout.ignored_attributes();
     let named = ["image a-name", "image b-name"];
-    warnings.retain(|warning| !named.contains(&warning.diagnostic.stanza.as_str()));
+    warnings.retain(|warning| {
+        let diagnostic = &warning.diagnostic;
+        diagnostic.attribute.as_deref() != Some("type")
+            || !named.contains(&diagnostic.stanza.as_str())
+    });
     attributes_of(warnings)
 }
 
