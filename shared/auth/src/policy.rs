@@ -286,7 +286,7 @@ mod tests {
     /// Returns the main configuration with rules for the groups `dev`, `ops` and `root`, some
     /// roles, and a tenant `acme` with these attributes.
     fn config(tenant: &str, root: &str) -> MainConfig {
-        let rules: String = ["dev", "ops", "root", "nobody"]
+        let rules: String = ["dev", "ops", "root", "outsider"]
             .iter()
             .map(|group| {
                 format!(

@@ -412,7 +412,7 @@ mod tests {
         assert_eq!(with(json!({"iat": null}), young), Some("TokenClaimMissing"));
     }
 
-    /// C2.2: a token makes nobody an administrator unless the operator lets it.
+    /// C2.2: a token makes its bearer no administrator unless the operator lets it.
     #[test]
     fn the_admin_claim_counts_only_where_the_operator_allows_it() {
         let admin = |value: Value, change: fn(&mut Authenticator)| {
