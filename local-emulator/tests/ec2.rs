@@ -60,8 +60,12 @@ async fn start(
 
 fn driver(endpoint: &str, secret: &str) -> Ec2Driver {
     let credentials = Credentials::new("AKIDLAUNCHER", secret, None, None, "test");
-    let settings =
-        Ec2Settings { region: "us-east-1".into(), endpoint: Some(endpoint.parse().unwrap()) };
+    let settings = Ec2Settings {
+        region: "us-east-1".into(),
+        endpoint: Some(endpoint.parse().unwrap()),
+        connection: "ec2".into(),
+        role_arn: None,
+    };
     Ec2Driver::new(settings, SharedCredentialsProvider::new(credentials)).unwrap()
 }
 
@@ -102,7 +106,7 @@ impl World {
     }
 
     async fn list(&self) -> Vec<Instance> {
-        self.driver.describe(&filter()).await.unwrap()
+        self.driver.describe(None, &filter()).await.unwrap()
     }
 
     async fn until(&self, id: &InstanceId, state: InstanceState) -> Instance {
@@ -140,6 +144,7 @@ fn ssh_with(directory: &Path, pair: &SshKeyPair, arguments: &[&str]) -> String {
 fn spec(token: &str, key: &str) -> LaunchSpec {
     LaunchSpec {
         client_token: token.into(),
+        region: None,
         image_id: "ami-debian12".into(),
         instance_type: "t3.medium".into(),
         az: Some("us-east-1b".into()),
@@ -160,7 +165,7 @@ fn filter() -> TagFilter {
 async fn until_state(driver: &Ec2Driver, id: &InstanceId, state: InstanceState) -> Instance {
     let end = Instant::now() + MINUTE;
     loop {
-        let all = driver.describe(&filter()).await.unwrap();
+        let all = driver.describe(None, &filter()).await.unwrap();
         if let Some(instance) =
             all.into_iter().find(|instance| instance.id == *id && instance.state == state)
         {
@@ -176,7 +181,7 @@ async fn until_state(driver: &Ec2Driver, id: &InstanceId, state: InstanceState) 
 fn target(instance: &Instance) -> SshEndpoint {
     SshEndpoint {
         address: instance.private_ip.clone().unwrap(),
-        port: instance.fact().machine.ssh_port.unwrap_or(22),
+        port: instance.fact_in(None).machine.ssh_port.unwrap_or(22),
     }
 }
 
@@ -201,7 +206,7 @@ async fn a_machine_boots_shows_its_host_keys_lets_us_in_and_ends() {
     let launched = world.driver.launch(&world.spec("one")).await.unwrap();
     let running = world.until(&launched.id, InstanceState::Running).await;
     assert_eq!(
-        (running.az.as_deref(), running.fact().node),
+        (running.az.as_deref(), running.fact_in(None).node),
         (Some("us-east-1b"), Some("one".into()))
     );
     let CheckFact::Passed { host_keys } = world.check(&running).await else { panic!("no login") };
@@ -213,13 +218,17 @@ async fn a_machine_boots_shows_its_host_keys_lets_us_in_and_ends() {
             .trim(),
         "/home/zuul\nmine\nzuul\nkept"
     );
-    world.driver.terminate(std::slice::from_ref(&running.id)).await.unwrap();
+    world.driver.terminate(None, std::slice::from_ref(&running.id)).await.unwrap();
     world.until(&running.id, InstanceState::Terminated).await;
     assert!(
         ssh::scan_host_keys(&target(&running), Duration::from_secs(5)).await.is_err(),
         "the server is gone"
     );
-    world.driver.terminate(&[running.id.clone(), InstanceId("i-unknown".into())]).await.unwrap();
+    world
+        .driver
+        .terminate(None, &[running.id.clone(), InstanceId("i-unknown".into())])
+        .await
+        .unwrap();
     world.end().await;
 }
 
@@ -315,7 +324,7 @@ async fn refusals_have_distinct_errors() {
         .await
         .unwrap();
     assert_eq!(images[0].id, "ami-debian12");
-    world.driver.terminate(std::slice::from_ref(&silent.id)).await.unwrap();
+    world.driver.terminate(None, std::slice::from_ref(&silent.id)).await.unwrap();
     world.until(&silent.id, InstanceState::Terminated).await;
     let mute = LaunchSpec { image_id: "ami-silent".into(), ..world.spec("d") };
     let mute = world.driver.launch(&mute).await.unwrap();
@@ -335,7 +344,7 @@ async fn a_call_with_a_wrong_signature_is_refused() {
     let (ec2, endpoint, server) = start(directory.path(), Ec2Options::new("")).await;
     let stranger = driver(&endpoint, "guess");
     assert!(matches!(stranger.launch(&spec("x", "key")).await, Err(CloudError::Unknown { .. })));
-    assert_eq!(driver(&endpoint, "hush").describe(&filter()).await.unwrap(), []);
+    assert_eq!(driver(&endpoint, "hush").describe(None, &filter()).await.unwrap(), []);
     server.abort();
     ec2.shut_down().await;
 }
@@ -422,7 +431,7 @@ async fn machines_work_without_root() {
         let port = target(&running).port.to_string();
         let said = ssh_with(directory.path(), &pair, &["-tt", "-p", &port, &login, "tty"]);
         assert!(said.contains("/dev/pts/"), "{user} is given no terminal: {said}");
-        driver.terminate(std::slice::from_ref(&launched.id)).await.unwrap();
+        driver.terminate(None, std::slice::from_ref(&launched.id)).await.unwrap();
         until_state(&driver, &launched.id, InstanceState::Terminated).await;
     }
 }
@@ -454,7 +463,7 @@ async fn machines_and_tokens_outlive_a_killed_emulator() {
         matches!(until_checked(&other, &key).await, CheckFact::Passed { .. }),
         "one that was killed while starting boots"
     );
-    again.terminate(&[one.id.clone(), two.id.clone()]).await.unwrap();
+    again.terminate(None, &[one.id.clone(), two.id.clone()]).await.unwrap();
     until_state(&again, &one.id, InstanceState::Terminated).await;
     until_state(&again, &two.id, InstanceState::Terminated).await;
     assert!(

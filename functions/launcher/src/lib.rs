@@ -14,14 +14,13 @@ pub use outside::{Checks, SshChecks};
 use crate::holds::Holds;
 use crate::limits::{Configured, ConnectionInUse, ProviderSettings, TenantHeads};
 use async_trait::async_trait;
-use sluice_cloud::{CloudDriver, LaunchSettings, TagFilter};
+use sluice_cloud::{CloudDriver, LaunchSettings};
 use sluice_model::build::{Phase, Run};
 use sluice_model::wakeup::Wakeup;
 use sluice_model::{BuildId, ConnectionName, ProviderName, TenantName, Timestamp};
 use sluice_pool::{
-    BuildFact, MachineListing, NodeRequest, PoolAction, PoolChange, PoolFacts, PoolPlan,
-    ProviderConnection, ProviderHead, ProviderLimits, RequestRow, RequestState, Snapshot,
-    builds_to_observe, plan,
+    BuildFact, NodeRequest, PoolAction, PoolChange, PoolFacts, PoolPlan, ProviderConnection,
+    ProviderHead, ProviderLimits, RequestRow, RequestState, Snapshot, builds_to_observe, plan,
 };
 use sluice_records::build;
 use sluice_records::codec::{decode_or_log, encode, encode_first, with_body};
@@ -292,7 +291,7 @@ impl Launcher {
     }
 
     /// Plans from the loaded cell, from `facts`, the results of the last actions, and, where
-    /// needed, from a list of the cloud's machines. Without `cloud`, or if the list cannot be read,
+    /// needed, from a list of the cloud's machines. Without `cloud`, or if no region can be listed,
     /// which is logged, the plan is made without it. If the plan only checks nodes, the checks are
     /// carried out here, and a plan made with the answers is returned. Any other action is left to
     /// the caller.
@@ -302,15 +301,8 @@ impl Launcher {
         if let Some(cloud) = cloud
             && snapshot.needs_listing(taken_at)
         {
-            match cloud.driver.describe(&TagFilter::provider(&run.name)).await {
-                Ok(instances) => {
-                    let instances = instances.iter().map(sluice_cloud::Instance::fact).collect();
-                    snapshot.facts.listing = Some(MachineListing { taken_at, instances });
-                }
-                Err(error) => {
-                    tracing::warn!(provider = %run.name, %error, "the machines could not be listed")
-                }
-            }
+            snapshot.facts.listing =
+                outside::list_machines(cloud, &run.name, regions(&snapshot), taken_at).await;
         }
         let now = self.ports.clock.now();
         let decided = plan(&snapshot, now);
@@ -465,6 +457,16 @@ fn snapshot_of(run: &ProviderRun, facts: PoolFacts) -> Snapshot {
         nodes: loaded.nodes.values().map(|(_, node)| node.clone()).collect(),
         facts,
     }
+}
+
+/// Returns the regions that may have machines of a provider: those that its section names in each
+/// tenant, and those of its nodes, since the section may have named another one when they were
+/// launched. `None` is the connection's own region.
+fn regions(snapshot: &Snapshot) -> BTreeSet<Option<String>> {
+    let machines = snapshot.nodes.iter().filter(|node| !node.is_static());
+    let mut regions = snapshot.limits.regions();
+    regions.extend(machines.map(|node| node.region.clone()));
+    regions
 }
 
 /// Returns whether a provider has no requests, no nodes and nothing due or unsent.

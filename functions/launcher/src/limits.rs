@@ -1,11 +1,11 @@
 //! Reads a provider's limits from the live layouts of all tenants that include it.
 
 use crate::KEYS_MAX;
-use sluice_config::layout::{LabelConfig, Layout, ProviderConfig};
+use sluice_config::layout::{LabelConfig, Layout, ProviderConfig, StaticNode};
 use sluice_model::{LabelName, ProviderName, TenantName, Timestamp};
 use sluice_pool::{
-    Interface, LabelImage, LabelSpec, Pace, ProviderConnection, ProviderHead, ProviderLimits,
-    Resources, StaticHost,
+    Interface, LabelImage, LabelSpec, LaunchLocation, Pace, ProviderConnection, ProviderHead,
+    ProviderLimits, Resources, StaticHost,
 };
 use sluice_records::codec::decode_or_log;
 use sluice_records::layout::Layouts;
@@ -359,10 +359,10 @@ async fn all_heads(ports: &Ports, mut heads: TenantHeads) -> Result<TenantHeads,
 
 /// Combines the settings that tenants have for one provider. All but its labels and static hosts is
 /// the same in all tenants, since it is one object; where a tenant's own section makes a
-/// difference, the first tenant's counts. A label has the form that it has in each tenant, and each
-/// tenant has its own static hosts. A tenant with another than the chosen connection gets no nodes.
-/// If no tenant has the chosen one any more, the limits have no labels and hosts, and all requests
-/// wait until the provider has no nodes and all tenants can be read.
+/// difference, the first tenant's counts. A label has the form and the region that it has in each
+/// tenant, and each tenant has its own static hosts. A tenant with another than the chosen
+/// connection gets no nodes. If no tenant has the chosen one any more, the limits have no labels
+/// and hosts, and all requests wait until the provider has no nodes and all tenants can be read.
 fn combined(name: &ProviderName, found: &Found, chosen: &ChosenConnection) -> ProviderSettings {
     let has_chosen = |settings: &ProviderSettings| settings.connection == chosen.connection;
     let served = found.settings.values().find(|settings| has_chosen(settings));
@@ -439,11 +439,9 @@ fn limits(layout: &Layout, provider: &ProviderConfig) -> ProviderLimits {
         Some(u32::try_from(least).unwrap_or(u32::MAX))
     };
     let hosts: Vec<StaticHost> =
-        provider.nodes.iter().map(|node| static_host(layout, node)).collect();
+        provider.nodes.iter().map(|node| static_host(layout, provider, node)).collect();
     ProviderLimits {
         provider: ProviderName(provider.canonical_name.clone()),
-        region: provider.region.clone(),
-        zones: provider.zones.clone(),
         quota: Resources {
             instances: smallest("instances").unwrap_or(QUOTA_DEFAULT),
             cores: smallest("cores"),
@@ -453,7 +451,7 @@ fn limits(layout: &Layout, provider: &ProviderConfig) -> ProviderLimits {
             .labels
             .iter()
             .filter(|_| !layout.has_static_nodes(provider))
-            .map(|label| (LabelName(label.canonical_name.clone()), limits_of(label)))
+            .map(|label| (LabelName(label.canonical_name.clone()), limits_of(provider, label)))
             .collect(),
         tenant_labels: BTreeMap::new(),
         unread_tenants: BTreeSet::new(),
@@ -471,10 +469,10 @@ fn limits(layout: &Layout, provider: &ProviderConfig) -> ProviderLimits {
     }
 }
 
-/// Converts a configured label to the attributes of its machines. A label without a usable image is
-/// no error: it gets a missing image with the reason. Each machine counts as one instance, without
-/// cores and memory.
-fn limits_of(label: &LabelConfig) -> LabelSpec {
+/// Converts a configured label of a provider to the attributes of its machines. A label without a
+/// usable image is no error: it gets a missing image with the reason. Each machine counts as one
+/// instance, without cores and memory.
+fn limits_of(provider: &ProviderConfig, label: &LabelConfig) -> LabelSpec {
     let image = match (&label.image_id, label.image_obstacle()) {
         (Some(id), None) => LabelImage::Available { id: id.clone() },
         (_, why) => LabelImage::Missing { why: why.unwrap_or_default() },
@@ -483,6 +481,7 @@ fn limits_of(label: &LabelConfig) -> LabelSpec {
     LabelSpec {
         image,
         flavor: label.machine_type().map(str::to_owned),
+        location: LaunchLocation { region: provider.region.clone(), zones: provider.zones.clone() },
         zone: label.zone.clone(),
         resources: Resources::instances(1),
         username: label.username.clone(),
@@ -497,10 +496,11 @@ fn limits_of(label: &LabelConfig) -> LabelSpec {
 
 /// Converts a configured static node to a host of the pool, whose address is its name and which
 /// serves one build at a time. Its labels have their names across tenants.
-fn static_host(layout: &Layout, node: &sluice_config::layout::StaticNode) -> StaticHost {
+fn static_host(layout: &Layout, provider: &ProviderConfig, node: &StaticNode) -> StaticHost {
     StaticHost {
         name: node.name.clone(),
         labels: node.labels.iter().map(|label| layout.canonical_label(label)).collect(),
+        region: provider.region.clone(),
         address: node.name.clone(),
         ssh_port: node.connection_port,
         username: node.username.clone(),

@@ -4,9 +4,12 @@
 use crate::Cloud;
 use async_trait::async_trait;
 use futures::future::join_all;
-use sluice_cloud::{LaunchSpec, LoginKey, SshEndpoint, driver, ssh};
-use sluice_model::NodeId;
-use sluice_pool::{CheckFact, LaunchFact, NodeOrigin, PoolAction, PoolFacts, PoolNode};
+use sluice_cloud::{Instance, LaunchSpec, LoginKey, SshEndpoint, TagFilter, driver, ssh};
+use sluice_model::{NodeId, ProviderName, Timestamp};
+use sluice_pool::{
+    CheckFact, LaunchFact, MachineListing, NodeOrigin, PoolAction, PoolFacts, PoolNode,
+};
+use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 /// Seconds that one check of a node may take.
@@ -76,6 +79,37 @@ pub(crate) async fn act(
     facts
 }
 
+/// Lists the machines of a provider in these regions at once, each machine once. A region that
+/// cannot be listed is logged and left out of the listing; `None` if none of them can.
+pub(crate) async fn list_machines(
+    cloud: &Cloud,
+    provider: &ProviderName,
+    regions: BTreeSet<Option<String>>,
+    taken_at: Timestamp,
+) -> Option<MachineListing> {
+    let filter = &TagFilter::provider(provider);
+    let answers = regions.into_iter().map(|region| async move {
+        let answer = cloud.driver.describe(region.as_deref(), filter).await;
+        (region, answer)
+    });
+    let (mut listed, mut found) = (BTreeSet::new(), BTreeMap::new());
+    for (region, answer) in join_all(answers).await {
+        match answer {
+            Ok(machines) => {
+                // A region may be named, and be the connection's own as well.
+                let fact = |one: &Instance| (one.id.clone(), one.fact_in(region.as_deref()));
+                found.extend(machines.iter().map(fact));
+                listed.insert(region);
+            }
+            Err(error) => {
+                tracing::warn!(%provider, %error, "the machines of a region could not be listed");
+            }
+        }
+    }
+    let instances = found.into_values().collect();
+    (!listed.is_empty()).then_some(MachineListing { taken_at, regions: listed, instances })
+}
+
 enum Answer {
     Launch(NodeId, LaunchFact),
     Check(NodeId, CheckFact),
@@ -90,7 +124,7 @@ async fn act_one(action: PoolAction, cloud: Option<&Cloud>, checks: &dyn Checks)
             let fact = match (cloud, &node.origin) {
                 (Some(cloud), NodeOrigin::Cloud { .. }) => {
                     match LaunchSpec::for_node(&node, &cloud.site) {
-                        Some(spec) => driver::launch_fact(&cloud.driver.launch(&spec).await),
+                        Some(spec) => driver::launch_fact(&spec, cloud.driver.launch(&spec).await),
                         None => LaunchFact::Permanent("a static host is not launched".to_owned()),
                     }
                 }
@@ -107,7 +141,7 @@ async fn act_one(action: PoolAction, cloud: Option<&Cloud>, checks: &dyn Checks)
             let fact = checks.check(&node).await;
             Some(Answer::Check(node.id.clone(), fact))
         }
-        PoolAction::Terminate { instance, reason, .. } => {
+        PoolAction::Terminate { instance, region, reason, .. } => {
             let Some(cloud) = cloud else {
                 // Its record stays, and the next run terminates it again.
                 tracing::error!(
@@ -117,10 +151,82 @@ async fn act_one(action: PoolAction, cloud: Option<&Cloud>, checks: &dyn Checks)
                 );
                 return None;
             };
-            if let Err(error) = cloud.driver.terminate(std::slice::from_ref(&instance)).await {
+            let ended = cloud.driver.terminate(region.as_deref(), std::slice::from_ref(&instance));
+            if let Err(error) = ended.await {
                 tracing::warn!(%instance, reason, %error, "a machine could not be terminated yet");
             }
             None
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sluice_cloud::{CloudDriver, CloudError, CloudImageFilter, ImageFact, LaunchSettings};
+    use sluice_pool::{InstanceId, InstanceState};
+    use std::sync::Arc;
+
+    /// A cloud with one machine in the connection's own region, `home`. The region `down` does not
+    /// answer.
+    struct PartlyDown;
+
+    fn refusal() -> CloudError {
+        CloudError::Unknown { attempt: "call it".to_owned(), why: "it is down".to_owned() }
+    }
+
+    #[async_trait]
+    impl CloudDriver for PartlyDown {
+        async fn launch(&self, _: &LaunchSpec) -> Result<Instance, CloudError> {
+            Err(refusal())
+        }
+
+        async fn describe(
+            &self,
+            region: Option<&str>,
+            filter: &TagFilter,
+        ) -> Result<Vec<Instance>, CloudError> {
+            let machine = Instance {
+                id: InstanceId("i-1".to_owned()),
+                state: InstanceState::Running,
+                private_ip: None,
+                public_ip: None,
+                ipv6: None,
+                az: None,
+                tags: BTreeMap::from([(filter.key.clone(), filter.value.clone())]),
+                launched_at: Timestamp(0),
+            };
+            match region {
+                None | Some("home") => Ok(vec![machine]),
+                Some("down") => Err(refusal()),
+                Some(_) => Ok(Vec::new()),
+            }
+        }
+
+        async fn terminate(&self, _: Option<&str>, _: &[InstanceId]) -> Result<(), CloudError> {
+            Err(refusal())
+        }
+
+        async fn images(&self, _: &CloudImageFilter) -> Result<Vec<ImageFact>, CloudError> {
+            Err(refusal())
+        }
+    }
+
+    async fn listing_of(regions: &[Option<&str>]) -> Option<MachineListing> {
+        let cloud = Cloud { driver: Arc::new(PartlyDown), site: LaunchSettings::default() };
+        let regions = regions.iter().map(|region| region.map(str::to_owned)).collect();
+        list_machines(&cloud, &"main".into(), regions, Timestamp(1)).await
+    }
+
+    /// L3.8, Z1.9: a listing has the machines of all regions that answer, each machine once.
+    #[tokio::test]
+    async fn a_listing_leaves_out_only_the_regions_that_do_not_answer() {
+        let regions = [None, Some("home"), Some("empty"), Some("down")];
+        let listing = listing_of(&regions).await.unwrap();
+        let listed = ["home", "empty"].map(|region| Some(region.to_owned()));
+        let expected: BTreeSet<_> = [None].into_iter().chain(listed).collect();
+        assert_eq!(listing.regions, expected);
+        assert_eq!(listing.instances.len(), 1, "the region of the connection is named as well");
+        assert_eq!(listing_of(&[Some("down")]).await, None);
     }
 }

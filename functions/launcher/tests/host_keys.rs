@@ -80,6 +80,7 @@ impl Host {
         let host = StaticHost {
             name: "127.0.0.1".into(),
             labels: vec!["metal".into()],
+            region: None,
             address: "127.0.0.1".into(),
             ssh_port: self.port,
             username: String::from_utf8(user).unwrap().trim().to_owned(),

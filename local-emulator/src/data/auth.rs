@@ -94,14 +94,32 @@ impl fmt::Debug for SecretAccessKey {
     }
 }
 
-/// The access keys that the emulator knows: id → principal and secret.
+/// What an access key needs besides its secret if it is temporary.
+#[derive(Clone, Debug)]
+pub(crate) struct TemporarySession {
+    /// The session token that each call must bear.
+    pub(crate) token: SecretAccessKey,
+    /// When the key expires, in seconds since the epoch.
+    pub(crate) expires_at_seconds: u64,
+}
+
+/// An access key as the emulator knows it.
+#[derive(Clone, Debug)]
+struct KnownKey {
+    principal: Principal,
+    secret: SecretAccessKey,
+    /// `None` for a lasting key.
+    session: Option<TemporarySession>,
+}
+
+/// The access keys that the emulator knows, by their ids.
 #[derive(Debug, Default)]
 pub struct KeyRing {
-    keys: RwLock<HashMap<String, (Principal, SecretAccessKey)>>,
+    keys: RwLock<HashMap<String, KnownKey>>,
 }
 
 impl KeyRing {
-    /// Adds an access key, or replaces the one with the same id.
+    /// Adds an access key that does not expire, or replaces the one with the same id.
     pub fn insert(
         &self,
         access_key_id: impl Into<String>,
@@ -109,7 +127,23 @@ impl KeyRing {
         secret: SecretAccessKey,
     ) {
         let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
-        keys.insert(access_key_id.into(), (principal, secret));
+        keys.insert(access_key_id.into(), KnownKey { principal, secret, session: None });
+    }
+
+    /// Adds a temporary access key, and removes those that have expired at `now_seconds`.
+    pub(crate) fn insert_temporary(
+        &self,
+        access_key_id: String,
+        principal: Principal,
+        secret: SecretAccessKey,
+        session: TemporarySession,
+        now_seconds: u64,
+    ) {
+        let mut keys = self.keys.write().unwrap_or_else(PoisonError::into_inner);
+        keys.retain(|_, key| {
+            key.session.as_ref().is_none_or(|session| session.expires_at_seconds > now_seconds)
+        });
+        keys.insert(access_key_id, KnownKey { principal, secret, session: Some(session) });
     }
 
     /// Removes an access key; does nothing if it is unknown. Calls signed with it fail from then
@@ -118,9 +152,35 @@ impl KeyRing {
         self.keys.write().unwrap_or_else(PoisonError::into_inner).remove(access_key_id);
     }
 
-    /// Returns the principal and secret of an access key; `None` if it is unknown.
+    /// Returns the principal and secret of an access key that does not expire; `None` if it is
+    /// unknown or temporary.
     #[must_use]
     pub fn find(&self, access_key_id: &str) -> Option<(Principal, SecretAccessKey)> {
+        let key = self.get(access_key_id).filter(|key| key.session.is_none())?;
+        Some((key.principal, key.secret))
+    }
+
+    /// Returns the principal and secret of a temporary access key; `None` if it is unknown, has
+    /// expired at `now_seconds`, or has another session token.
+    pub(crate) fn find_temporary(
+        &self,
+        access_key_id: &str,
+        token: &str,
+        now_seconds: u64,
+    ) -> Option<(Principal, SecretAccessKey)> {
+        let key = self.get(access_key_id)?;
+        let session = key.session?;
+        let is_valid = session.expires_at_seconds > now_seconds && session.token.expose() == token;
+        is_valid.then_some((key.principal, key.secret))
+    }
+
+    /// Returns whose an access key is, also a temporary one; `None` if it is unknown.
+    pub(crate) fn owner(&self, access_key_id: &str) -> Option<Principal> {
+        self.get(access_key_id).map(|key| key.principal)
+    }
+
+    /// Returns a copy of an access key.
+    fn get(&self, access_key_id: &str) -> Option<KnownKey> {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).get(access_key_id).cloned()
     }
 }

@@ -5,7 +5,6 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Request, Response};
 
@@ -13,6 +12,7 @@ use super::account::Account;
 use super::auth::{AllowAll, Authorizer, Caller, KeyRing, Principal};
 use super::deaths::{Deaths, DeliberateKill, Moment};
 use super::dynamo::{self, Dynamo};
+use super::extra::Extra;
 use super::faults::{CallFaults, InjectedError};
 use super::kms::{self, Kms};
 use super::meter::{Call, Meter};
@@ -20,6 +20,7 @@ use super::s3::{self, S3};
 use super::sigv4::{self, SignatureError};
 use super::sqs::{self, Sqs};
 use super::store::{Durability, StoreError};
+use super::sts::{AssumableRole, Sts};
 use super::wire::{Problem, Service, Usage, now_ms, text_response};
 
 /// How an emulator's data services are opened.
@@ -35,19 +36,8 @@ pub struct DataOptions {
     pub twice_per_mille: u16,
     /// The sequence of deliberate kills.
     pub deaths: Vec<DeliberateKill>,
-}
-
-/// An additional service behind the same front, which verifies signatures, applies faults and
-/// counts calls for it.
-#[async_trait]
-pub trait Extra: Send + Sync + 'static {
-    /// Answers one call of a verified caller; the service checks permissions with
-    /// [`Caller::check`].
-    async fn call(&self, caller: &Caller, request: Request<Bytes>) -> Response<Bytes>;
-
-    /// Returns the name of the operation that a request calls, for the meter and the faults; called
-    /// before the signature is verified.
-    fn operation(&self, request: &Request<Bytes>) -> String;
+    /// The roles that STS issues credentials for.
+    pub roles: Vec<AssumableRole>,
 }
 
 /// Marks a response that must not arrive: the server closes the connection instead.
@@ -76,7 +66,7 @@ impl Front {
     /// # Errors
     /// [`StoreError`] when the directory cannot be used.
     pub fn open(directory: &Path, options: DataOptions) -> Result<Arc<Self>, StoreError> {
-        let DataOptions { account, durability, seed, twice_per_mille, deaths } = options;
+        let DataOptions { account, durability, seed, twice_per_mille, deaths, roles } = options;
         let keys = Arc::new(KeyRing::default());
         let everything: Arc<dyn Authorizer> = Arc::new(AllowAll);
         let authorizer = Arc::new(RwLock::new(everything));
@@ -95,6 +85,7 @@ impl Front {
         let sqs =
             Sqs::open(&directory.join("sqs"), account.clone(), durability, seed, twice_per_mille)?;
         let kms = Kms::open(&directory.join("kms"), account)?;
+        let sts: Arc<dyn Extra> = Arc::new(Sts::new(Arc::clone(&keys), roles));
         Ok(Arc::new(Self {
             keys,
             authorizer,
@@ -105,7 +96,7 @@ impl Front {
             s3,
             sqs: Arc::new(sqs),
             kms: Arc::new(kms),
-            extras: RwLock::default(),
+            extras: RwLock::new(BTreeMap::from([("sts".to_owned(), sts)])),
         }))
     }
 
@@ -184,7 +175,7 @@ impl Front {
             return unknown_service(&scope.service);
         };
         // Who it claims to be; a call is counted only for who it proved to be.
-        let claimed = self.keys.find(&scope.access_key_id).map(|(principal, _)| principal);
+        let claimed = self.keys.owner(&scope.access_key_id);
         let principal = claimed.unwrap_or_else(|| Principal::new("unknown"));
         let struck = self.faults.strike(&principal, &service, &operation);
         if !struck.wait.is_zero() {

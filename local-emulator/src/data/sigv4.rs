@@ -43,7 +43,8 @@ pub struct CredentialScope {
     /// The access key id.
     pub access_key_id: String,
     date: String,
-    region: String,
+    /// The region that the request is for.
+    pub region: String,
     /// The service the request is for, for example `dynamodb`.
     pub service: String,
 }
@@ -67,8 +68,9 @@ pub fn scope<B>(request: &Request<B>) -> Option<CredentialScope> {
 
 /// Verifies the signature in the headers of a request, and that its body is unchanged unless it is
 /// declared as unsigned; returns the principal whose key signed it. An error if a part is missing,
-/// the key is unknown, the signature differs, or it was made more than 15 minutes from
-/// `now_seconds`. Signed URLs are not accepted. Which region and service are signed is not checked.
+/// the key is unknown or lacks its session token, the signature differs, or it was made more than
+/// 15 minutes from `now_seconds`. Signed URLs are not accepted. Which region and service are signed
+/// is not checked.
 ///
 /// # Errors
 /// The [`SignatureError`] that each service words in its own way.
@@ -95,7 +97,15 @@ pub fn verify(
     if !signs("host") || !signs("x-amz-date") || !date.starts_with(&scope.date) {
         return Err(SignatureError::Incomplete);
     }
-    let (principal, secret) = keys.find(&scope.access_key_id).ok_or(SignatureError::UnknownKey)?;
+    let temporary = || {
+        let token = headers.get("x-amz-security-token")?.to_str().ok()?;
+        // Unsigned, the token could be added to the request of another caller.
+        let now = u64::try_from(now_seconds).unwrap_or(0);
+        keys.find_temporary(&scope.access_key_id, token, now)
+            .filter(|_| signs("x-amz-security-token"))
+    };
+    let (principal, secret) =
+        keys.find(&scope.access_key_id).or_else(temporary).ok_or(SignatureError::UnknownKey)?;
     let canonical = canonical_request(request, signed_headers)?;
     let CredentialScope { date: day, region, service, .. } = &scope;
     let to_sign = format!(

@@ -522,6 +522,7 @@ mod tests {
             number: 1,
             id: ID.to_owned(),
             reservation: "r-one".to_owned(),
+            region: "us-east-1".to_owned(),
             token: None,
             fingerprint: String::new(),
             state: State::Running,

@@ -26,7 +26,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 use store::Store;
 
-/// What the emulated region offers.
+/// What the emulated regions offer. There is each region that a call names; a machine is only in
+/// the one that it was launched in, and the images are in all.
 #[derive(Debug, Clone)]
 pub struct Ec2Options {
     /// Account and region that ARNs name.
@@ -35,7 +36,7 @@ pub struct Ec2Options {
     pub directory: PathBuf,
     /// Images that can be launched.
     pub images: Vec<MachineImage>,
-    /// Zones.
+    /// Zones of the account's region; other regions have zones with the same last letters.
     pub zones: Vec<String>,
     /// Subnets and their zones; empty takes any subnet.
     pub subnets: BTreeMap<String, String>,
@@ -75,6 +76,15 @@ impl Ec2Options {
             instance_limit: 32,
             ssh_port: 22,
         }
+    }
+
+    /// Returns the zones of a region.
+    fn zones_of(&self, region: &str) -> Vec<String> {
+        let of_region = |zone: &String| match zone.strip_prefix(&self.account.region) {
+            Some(letters) => format!("{region}{letters}"),
+            None => zone.clone(),
+        };
+        self.zones.iter().map(of_region).collect()
     }
 }
 
@@ -135,7 +145,7 @@ impl Ec2 {
     /// the background, starts again the machines that should run and ends those that were being
     /// terminated. Needs a tokio runtime.
     pub fn open(options: Ec2Options) -> Result<Self, StoreError> {
-        let store = Store::open(&options.directory)?;
+        let store = Store::open(&options.directory, &options.account.region)?;
         let host = Host::new(options.directory.clone());
         let ec2 = Self {
             inner: Arc::new(Inner {

@@ -15,10 +15,15 @@ fn invalid(message: impl Into<String>) -> Refusal {
     Refusal::new(400, "InvalidParameterValue", message)
 }
 
-/// Returns the ARN of a machine, which need not exist; `*` stands for all.
-fn arn(ec2: &Ec2, id: &str) -> String {
-    let account = &ec2.inner.options.account;
-    format!("arn:aws:ec2:{}:{}:instance/{id}", account.region, account.id)
+/// Returns the ARN of a machine in the call's region, which need not exist; `*` stands for all.
+fn arn(ec2: &Ec2, parameters: &Parameters, id: &str) -> String {
+    format!("arn:aws:ec2:{}:{}:instance/{id}", parameters.region(), ec2.inner.options.account.id)
+}
+
+/// Returns a machine of the call's region; `None` if that region has none with this id.
+fn find(ec2: &Ec2, parameters: &Parameters, id: &str) -> Result<Option<Record>, Refusal> {
+    let found = ec2.store().find(id)?;
+    Ok(found.filter(|record| record.region == parameters.region()))
 }
 
 /// Returns an error unless the caller's policies allow an action on `arn` with these tags as
@@ -46,13 +51,16 @@ fn check_with_tags(
 /// refuses it.
 pub(super) fn run(ec2: &Ec2, caller: &Caller, parameters: &Parameters) -> Result<String, Refusal> {
     let wish = Wish::read(ec2, parameters)?;
-    check_with_tags(caller, "ec2:RunInstances", &arn(ec2, "*"), "aws:RequestTag", &wish.tags)?;
+    let all_machines = arn(ec2, parameters, "*");
+    check_with_tags(caller, "ec2:RunInstances", &all_machines, "aws:RequestTag", &wish.tags)?;
     // Held over look and write: of two calls with one token, the second sees the first's machines.
     let mut store = ec2.store();
     let all = store.all()?;
     if let Some(token) = &wish.token {
-        let same: Vec<&Record> =
-            all.iter().filter(|record| record.token.as_ref() == Some(token)).collect();
+        // A token is one of its region.
+        let is_same =
+            |record: &&Record| record.token.as_ref() == Some(token) && record.region == wish.region;
+        let same: Vec<&Record> = all.iter().filter(is_same).collect();
         if let Some(first) = same.first() {
             return match first.fingerprint == wish.fingerprint {
                 true => Ok(answer::response("RunInstances", &answer::reservation(&same))),
@@ -102,6 +110,7 @@ pub(super) fn run(ec2: &Ec2, caller: &Caller, parameters: &Parameters) -> Result
 
 /// What a launch asks for, checked.
 struct Wish {
+    region: String,
     token: Option<String>,
     fingerprint: String,
     min: usize,
@@ -169,6 +178,7 @@ impl Wish {
             _ => BTreeMap::new(),
         };
         Ok(Self {
+            region: parameters.region().to_owned(),
             token,
             fingerprint: parameters.fingerprint(),
             min,
@@ -212,6 +222,7 @@ impl Wish {
             number: 0,
             id: format!("i-{}", machine::random_hex(9)?.split_at(17).0),
             reservation: reservation.to_owned(),
+            region: self.region.clone(),
             token: self.token.clone(),
             fingerprint: self.fingerprint.clone(),
             state: State::Pending,
@@ -234,7 +245,8 @@ impl Wish {
 /// where none are, any subnet is in the first zone.
 fn zone(ec2: &Ec2, parameters: &Parameters) -> Result<String, Refusal> {
     let options = &ec2.inner.options;
-    let first = options.zones.first().cloned().unwrap_or_default();
+    let zones = options.zones_of(parameters.region());
+    let first = zones.first().cloned().unwrap_or_default();
     if let Some(subnet) = parameters.get("SubnetId") {
         let missing = || {
             Refusal::new(
@@ -251,14 +263,14 @@ fn zone(ec2: &Ec2, parameters: &Parameters) -> Result<String, Refusal> {
     }
     match parameters.get("Placement.AvailabilityZone") {
         None => Ok(first),
-        Some(zone) if options.zones.iter().any(|known| known == zone) => Ok(zone.to_owned()),
+        Some(zone) if zones.iter().any(|known| known == zone) => Ok(zone.to_owned()),
         Some(zone) => Err(invalid(format!("Invalid availability zone: [{zone}]"))),
     }
 }
 
-/// Returns the XML of machines that the ids and filters select; terminated ones for an hour after
-/// their end. The pages follow the order of launches; within a page the order is that of the
-/// reservations' ids. An error for an unknown id or filter, a page size outside 5 to 1000 or
+/// Returns the XML of the region's machines that the ids and filters select; terminated ones for an
+/// hour after their end. The pages follow the order of launches; within a page the order is that of
+/// the reservations' ids. An error for an unknown id or filter, a page size outside 5 to 1000 or
 /// together with ids, or if the caller may not.
 pub(super) fn describe(
     ec2: &Ec2,
@@ -283,7 +295,7 @@ pub(super) fn describe(
         Some(token) => token.parse().map_err(|_| invalid("NextToken is none of ours"))?,
     };
     let mut records = ec2.store().all()?;
-    records.retain(|record| !is_forgotten(record.ended_ms));
+    records.retain(|record| record.region == parameters.region() && !is_forgotten(record.ended_ms));
     if let Some(id) = ids.iter().find(|id| !records.iter().any(|record| record.id == **id)) {
         return Err(missing(id));
     }
@@ -384,8 +396,9 @@ pub(super) fn terminate(
         parameters.need("InstanceId.1")?;
     }
     for id in &ids {
-        let tags = ec2.store().find(id)?.map(|record| record.tags).unwrap_or_default();
-        check_with_tags(caller, "ec2:TerminateInstances", &arn(ec2, id), "aws:ResourceTag", &tags)?;
+        let tags = find(ec2, parameters, id)?.map(|record| record.tags).unwrap_or_default();
+        let arn = arn(ec2, parameters, id);
+        check_with_tags(caller, "ec2:TerminateInstances", &arn, "aws:ResourceTag", &tags)?;
     }
     let (mut changes, mut ending) = (Vec::new(), Vec::new());
     {
@@ -393,6 +406,7 @@ pub(super) fn terminate(
         for id in &ids {
             let record = store
                 .find(id)?
+                .filter(|record| record.region == parameters.region())
                 .filter(|record| !is_forgotten(record.ended_ms))
                 .ok_or_else(|| missing(id))?;
             let after = if record.state.exists() { State::ShuttingDown } else { State::Terminated };
@@ -467,12 +481,16 @@ pub(super) fn create_tags(
         ));
     }
     for id in &ids {
-        let tags = ec2.store().find(id)?.map(|record| record.tags).unwrap_or_default();
-        check_with_tags(caller, "ec2:CreateTags", &arn(ec2, id), "aws:ResourceTag", &tags)?;
+        let tags = find(ec2, parameters, id)?.map(|record| record.tags).unwrap_or_default();
+        let arn = arn(ec2, parameters, id);
+        check_with_tags(caller, "ec2:CreateTags", &arn, "aws:ResourceTag", &tags)?;
     }
     let store = ec2.store();
     for id in &ids {
-        let mut record = store.find(id)?.ok_or_else(|| missing(id))?;
+        let mut record = store
+            .find(id)?
+            .filter(|record| record.region == parameters.region())
+            .ok_or_else(|| missing(id))?;
         record.tags.extend(tags.clone());
         if record.tags.len() > 50 {
             return Err(Refusal::new(400, "TagLimitExceeded", "A resource bears at most 50 tags"));

@@ -1,12 +1,16 @@
 //! The parameters of a Query call, and its errors.
 
 use super::answer;
+use crate::data::credential_scope;
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use std::collections::BTreeMap;
 
-/// A call's parameters by name.
-pub(super) struct Parameters(BTreeMap<String, String>);
+/// A call's parameters by name, and the region that it is for.
+pub(super) struct Parameters {
+    by_name: BTreeMap<String, String>,
+    region: String,
+}
 
 /// An error of the Query API.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -33,8 +37,9 @@ impl Refusal {
 }
 
 impl Parameters {
-    /// Reads the parameters from the form in the body, or from the query of a GET request. An error
-    /// if the version of the API is missing or not 2016-11-15. The action is not checked.
+    /// Reads the parameters from the form in the body, or from the query of a GET request, and the
+    /// region from the signature. An error if the version of the API is missing or not 2016-11-15.
+    /// The action is not checked.
     pub(super) fn read(request: &Request<Bytes>) -> Result<Self, Refusal> {
         let text = match *request.method() {
             Method::GET => request.uri().query().unwrap_or_default().as_bytes(),
@@ -43,13 +48,22 @@ impl Parameters {
         let all: BTreeMap<String, String> =
             url::form_urlencoded::parse(text).into_owned().collect();
         match all.get("Version").map(String::as_str) {
-            Some("2016-11-15") => Ok(Self(all)),
+            Some("2016-11-15") => {
+                let region = credential_scope(request).map(|scope| scope.region);
+                Ok(Self { by_name: all, region: region.unwrap_or_default() })
+            }
             _ => Err(Refusal::new(
                 400,
                 "InvalidParameterValue",
                 "the version of the API must be 2016-11-15",
             )),
         }
+    }
+
+    /// Returns the region that the call is signed for, which is the one that it is for; empty
+    /// without a signature.
+    pub(super) fn region(&self) -> &str {
+        &self.region
     }
 
     /// Returns the action that the request calls; empty if it names none.
@@ -59,7 +73,7 @@ impl Parameters {
 
     /// Returns a parameter; `None` if it is missing or empty.
     pub(super) fn get(&self, name: &str) -> Option<&str> {
-        self.0.get(name).map(String::as_str).filter(|value| !value.is_empty())
+        self.by_name.get(name).map(String::as_str).filter(|value| !value.is_empty())
     }
 
     /// Returns a required parameter; an error if it is missing or empty.
@@ -93,7 +107,7 @@ impl Parameters {
     /// missing.
     pub(super) fn list(&self, name: &str) -> Vec<&str> {
         (1..)
-            .map_while(|number| self.0.get(&format!("{name}.{number}")))
+            .map_while(|number| self.by_name.get(&format!("{name}.{number}")))
             .map(String::as_str)
             .collect()
     }
@@ -102,9 +116,9 @@ impl Parameters {
     /// first key that is missing. A missing value is empty.
     pub(super) fn tags(&self, prefix: &str) -> BTreeMap<String, String> {
         let pair = |number: u32| {
-            let key = self.0.get(&format!("{prefix}.{number}.Key"))?;
+            let key = self.by_name.get(&format!("{prefix}.{number}.Key"))?;
             let value =
-                self.0.get(&format!("{prefix}.{number}.Value")).cloned().unwrap_or_default();
+                self.by_name.get(&format!("{prefix}.{number}.Value")).cloned().unwrap_or_default();
             Some((key.clone(), value))
         };
         (1..).map_while(pair).collect()
@@ -114,7 +128,7 @@ impl Parameters {
     /// token.
     pub(super) fn fingerprint(&self) -> String {
         let text: Vec<String> =
-            self.0.iter().flat_map(|(name, value)| [name.clone(), value.clone()]).collect();
+            self.by_name.iter().flat_map(|(name, value)| [name.clone(), value.clone()]).collect();
         sluice_model::id::digest(&text.iter().map(String::as_str).collect::<Vec<_>>())
     }
 }

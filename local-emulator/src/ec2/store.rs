@@ -12,6 +12,7 @@ pub(super) struct Record {
     pub(super) number: i64,
     pub(super) id: String,
     pub(super) reservation: String,
+    pub(super) region: String,
     pub(super) token: Option<String>,
     pub(super) fingerprint: String,
     pub(super) state: State,
@@ -70,11 +71,12 @@ pub(super) struct Store {
 const TABLE: &str = "create table if not exists machine (number integer primary key autoincrement, id text unique not null, \
     reservation text not null, token text, fingerprint text not null, state text not null, image text not null, kind text not null, \
     az text not null, address text not null, port integer not null, boot integer not null, user_data blob not null, tags text not null, \
-    launched_ms integer not null, ended_ms integer); create index if not exists by_token on machine (token);";
+    launched_ms integer not null, ended_ms integer, region text not null default ''); create index if not exists by_token on machine (token);";
 
 impl Store {
-    /// Opens or creates the list of machines in `directory`, which is created if it is missing.
-    pub(super) fn open(directory: &Path) -> Result<Self, StoreError> {
+    /// Opens or creates the list of machines in `directory`, which is created if it is missing. The
+    /// machines of a list without regions are in `region`.
+    pub(super) fn open(directory: &Path, region: &str) -> Result<Self, StoreError> {
         std::fs::create_dir_all(directory).map_err(|source| StoreError::File {
             attempt: "make",
             path: directory.to_owned(),
@@ -87,6 +89,14 @@ impl Store {
             connection.pragma_update(None, "journal_mode", "wal")?;
             connection.pragma_update(None, "synchronous", "normal")?;
             connection.execute_batch(TABLE)?;
+            let has_region =
+                "select count(*) from pragma_table_info('machine') where name = 'region'";
+            if connection.query_row(has_region, [], |row| row.get::<_, i64>(0))? == 0 {
+                connection.execute_batch(
+                    "alter table machine add column region text not null default ''",
+                )?;
+            }
+            connection.execute("update machine set region = ?1 where region = ''", [region])?;
             Ok(connection)
         };
         let connection = open().map_err(|source| StoreError::Sqlite {
@@ -135,11 +145,11 @@ impl Store {
             let launched = i64::try_from(record.launched_ms).unwrap_or(i64::MAX);
             transaction
                 .execute(
-                    "insert into machine (id, reservation, token, fingerprint, state, image, kind, az, address, port, boot, user_data, tags, launched_ms) \
-                     values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+                    "insert into machine (id, reservation, token, fingerprint, state, image, kind, az, address, port, boot, user_data, tags, launched_ms, region) \
+                     values (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)",
                     params![
                         record.id, record.reservation, record.token, record.fingerprint, record.state.as_str(), record.image, record.kind,
-                        record.az, record.address, record.port, boot, record.user_data, tags, launched
+                        record.az, record.address, record.port, boot, record.user_data, tags, launched, record.region
                     ],
                 )
                 .map_err(&error)?;
@@ -193,6 +203,7 @@ fn record(row: &Row<'_>) -> rusqlite::Result<Record> {
         number: row.get("number")?,
         id: row.get("id")?,
         reservation: row.get("reservation")?,
+        region: row.get("region")?,
         token: row.get("token")?,
         fingerprint: row.get("fingerprint")?,
         state: State::read(&state).ok_or_else(|| wrong("state"))?,

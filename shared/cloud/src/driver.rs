@@ -3,12 +3,12 @@
 use async_trait::async_trait;
 use sluice_model::{NodeId, ProviderName, Timestamp};
 use sluice_pool::{
-    InstanceFact, InstanceId, InstanceState, LaunchFact, Machine, MachineListing, NodeOrigin,
-    PoolNode,
+    InstanceFact, InstanceId, InstanceState, LaunchFact, Machine, NodeOrigin, PoolNode,
 };
 use std::collections::BTreeMap;
 
-/// A cloud that launches, lists and terminates machines.
+/// A cloud that launches, lists and terminates machines. Where a call names no region (`None`), it
+/// goes to the region of the connection.
 #[async_trait]
 pub trait CloudDriver: Send + Sync {
     /// Launches one machine, or returns the machine that the same token launched earlier. A token
@@ -16,16 +16,24 @@ pub trait CloudDriver: Send + Sync {
     /// ([`CloudError`]). Not repeated after an error.
     async fn launch(&self, spec: &LaunchSpec) -> Result<Instance, CloudError>;
 
-    /// Lists all machines with the tag, including stopped ones and terminated ones that the cloud
-    /// still shows. An incomplete list is an error.
-    async fn describe(&self, filter: &TagFilter) -> Result<Vec<Instance>, CloudError>;
+    /// Lists all machines of a region with the tag, including stopped ones and terminated ones that
+    /// the cloud still shows. An incomplete list is an error.
+    async fn describe(
+        &self,
+        region: Option<&str>,
+        filter: &TagFilter,
+    ) -> Result<Vec<Instance>, CloudError>;
 
-    /// Asks the cloud to terminate machines, and does not wait for that. A machine that no longer
-    /// exists is not an error.
-    async fn terminate(&self, instances: &[InstanceId]) -> Result<(), CloudError>;
+    /// Asks the cloud to terminate machines of a region, and does not wait for that. A machine that
+    /// no longer exists, or is in another region, is not an error.
+    async fn terminate(
+        &self,
+        region: Option<&str>,
+        instances: &[InstanceId],
+    ) -> Result<(), CloudError>;
 
-    /// Lists the images that match each list of the filter, newest first, in any state. An empty
-    /// list of the filter restricts nothing.
+    /// Lists the images of the connection's region that match each list of the filter, newest
+    /// first, in any state. An empty list of the filter restricts nothing.
     async fn images(&self, filter: &CloudImageFilter) -> Result<Vec<ImageFact>, CloudError>;
 }
 
@@ -44,6 +52,8 @@ pub mod tags {
 pub struct LaunchSpec {
     /// The idempotency token; at most 64 ASCII characters.
     pub client_token: String,
+    /// The region; `None` for the connection's own.
+    pub region: Option<String>,
     /// The image.
     pub image_id: String,
     /// The cloud's machine type.
@@ -90,6 +100,7 @@ impl LaunchSpec {
         tags.insert("Name".to_owned(), format!("sluice {} {}", node.provider, node.label));
         Some(Self {
             client_token: client_token.clone(),
+            region: node.region.clone(),
             image_id: image_id.clone(),
             instance_type: flavor.clone(),
             az: node.az.clone().filter(|_| subnet.is_none()),
@@ -152,17 +163,13 @@ impl Instance {
         }
     }
 
-    /// Returns the machine as a fact for a plan, with the node that its tag names; without one if
-    /// it has no such tag.
-    pub fn fact(&self) -> InstanceFact {
+    /// Returns the machine as a fact for a plan, as listed in a region, with the node that its tag
+    /// names; without one if it has no such tag.
+    pub fn fact_in(&self, region: Option<&str>) -> InstanceFact {
         let node = self.tags.get(tags::NODE).map(|id| NodeId(id.clone()));
-        InstanceFact { machine: self.machine(), node, state: self.state }
+        let region = region.map(str::to_owned);
+        InstanceFact { machine: self.machine(), region, node, state: self.state }
     }
-}
-
-/// Returns a listing for a plan; `taken_at` is when the call began.
-pub fn listing(instances: &[Instance], taken_at: Timestamp) -> MachineListing {
-    MachineListing { taken_at, instances: instances.iter().map(Instance::fact).collect() }
 }
 
 /// Selects images. An empty list does not restrict the selection.
@@ -254,21 +261,23 @@ pub enum CloudError {
     },
 }
 
-/// Returns the answer to a launch as a fact for a plan. An unknown outcome becomes a transient one
-/// that can be repeated after a second. The fact has only the cause of an error, not what was
-/// attempted.
-pub fn launch_fact(answer: &Result<Instance, CloudError>) -> LaunchFact {
+/// Returns the answer to the launch `spec` as a fact for a plan. An unknown outcome becomes a
+/// transient one that can be repeated after a second. The fact has only the cause of an error, not
+/// what was attempted.
+pub fn launch_fact(spec: &LaunchSpec, answer: Result<Instance, CloudError>) -> LaunchFact {
     match answer {
-        Ok(instance) => LaunchFact::Launched(instance.machine()),
-        Err(CloudError::Permanent { why, .. }) => LaunchFact::Permanent(why.clone()),
-        Err(CloudError::Quota { why, .. }) => LaunchFact::Quota(why.clone()),
-        Err(CloudError::NoCapacity { why, .. }) => LaunchFact::NoCapacity(why.clone()),
-        Err(CloudError::TokenTaken { why, .. }) => LaunchFact::TokenTaken(why.clone()),
+        Ok(instance) => {
+            LaunchFact::Launched { machine: instance.machine(), region: spec.region.clone() }
+        }
+        Err(CloudError::Permanent { why, .. }) => LaunchFact::Permanent(why),
+        Err(CloudError::Quota { why, .. }) => LaunchFact::Quota(why),
+        Err(CloudError::NoCapacity { why, .. }) => LaunchFact::NoCapacity(why),
+        Err(CloudError::TokenTaken { why, .. }) => LaunchFact::TokenTaken(why),
         Err(CloudError::Transient { why, retry_after_seconds, .. }) => {
-            LaunchFact::Transient { why: why.clone(), retry_after_seconds: *retry_after_seconds }
+            LaunchFact::Transient { why, retry_after_seconds }
         }
         Err(CloudError::Unknown { why, .. }) => {
-            LaunchFact::Transient { why: why.clone(), retry_after_seconds: 1 }
+            LaunchFact::Transient { why, retry_after_seconds: 1 }
         }
     }
 }

@@ -82,6 +82,8 @@ pub enum PoolAction {
         node: Option<NodeId>,
         /// The machine.
         instance: InstanceId,
+        /// The region that it runs in; `None` for the connection's own.
+        region: Option<String>,
         /// Why it is terminated.
         reason: String,
     },

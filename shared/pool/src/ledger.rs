@@ -240,18 +240,26 @@ impl<'a> Ledger<'a> {
             }
             self.leaked = self.leaked.plus(Resources::instances(1));
             if fact.state != InstanceState::Stopping {
-                self.terminate_stray(&fact.machine.instance, "no node record knows this machine");
+                let region = fact.region.as_deref();
+                let why = "no node record knows this machine";
+                self.terminate_stray(&fact.machine.instance, region, why);
             }
         }
     }
 
-    /// Adds the action that terminates a machine without a node record, records the reason, and
-    /// makes the plan due again in 30 seconds.
-    pub(crate) fn terminate_stray(&mut self, instance: &InstanceId, why: &str) {
+    /// Adds the action that terminates a machine of a region without a node record, records the
+    /// reason, and makes the plan due again in 30 seconds.
+    pub(crate) fn terminate_stray(
+        &mut self,
+        instance: &InstanceId,
+        region: Option<&str>,
+        why: &str,
+    ) {
         self.explain(format!("machine {instance} is terminated: {why}"));
         self.actions.push(PoolAction::Terminate {
             node: None,
             instance: instance.clone(),
+            region: region.map(str::to_owned),
             reason: why.to_owned(),
         });
         self.due_at(self.now.plus_seconds(30));

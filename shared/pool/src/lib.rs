@@ -21,7 +21,9 @@ pub mod snapshot;
 mod supply;
 
 pub use decisions::{HeadChange, PoolAction, PoolChange, PoolPlan};
-pub use limits::{Interface, LabelImage, LabelSpec, Pace, ProviderLimits, Resources, StaticHost};
+pub use limits::{
+    Interface, LabelImage, LabelSpec, LaunchLocation, Pace, ProviderLimits, Resources, StaticHost,
+};
 pub use node::{
     Allocation, IllegalEvent, InstanceId, LaunchProgress, Machine, NodeEvent, NodeOrigin,
     NodeState, PoolNode,

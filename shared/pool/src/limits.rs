@@ -11,10 +11,6 @@ use std::sync::Arc;
 pub struct ProviderLimits {
     /// The provider.
     pub provider: ProviderName,
-    /// Its region, copied into the nodes' records.
-    pub region: Option<String>,
-    /// Its availability zones in order; empty if it has none.
-    pub zones: Vec<String>,
     /// The quota: the minimum of the driver's and the configured one.
     pub quota: Resources,
     /// Labels of cloud machines, by their names across tenants (L3.4).
@@ -46,8 +42,6 @@ impl ProviderLimits {
     pub fn retired(provider: ProviderName) -> Self {
         Self {
             provider,
-            region: None,
-            zones: Vec::new(),
             quota: Resources::default(),
             labels: BTreeMap::new(),
             tenant_labels: BTreeMap::new(),
@@ -82,6 +76,12 @@ impl ProviderLimits {
     /// here.
     pub fn hosts_of(&self, tenant: &TenantName) -> &[StaticHost] {
         self.static_hosts.get(tenant).map_or(&[], |hosts| hosts.as_slice())
+    }
+
+    /// Returns the regions in which some tenant's labels of cloud machines are launched; `None` is
+    /// the connection's own. Empty if there are no such labels.
+    pub fn regions(&self) -> BTreeSet<Option<String>> {
+        self.all_labels().map(|(_, label)| label.location.region.clone()).collect()
     }
 
     /// Returns every label of cloud machines in each form in which some tenant has it.
@@ -141,7 +141,9 @@ pub struct LabelSpec {
     pub image: LabelImage,
     /// The provider's machine type, such as `t3.medium`; requests for a label without one fail.
     pub flavor: Option<String>,
-    /// The zone that they are restricted to; `None` for any zone of the provider.
+    /// Where they are launched.
+    pub location: LaunchLocation,
+    /// The zone that they are restricted to; `None` for any zone of the location.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub zone: Option<String>,
     /// The resources of one machine; `instances` is 1.
@@ -160,6 +162,16 @@ pub struct LabelSpec {
     pub max_ready_age_seconds: Option<u64>,
     /// The maximum number of seconds from the launch to a working login.
     pub boot_timeout_seconds: u64,
+}
+
+/// Where the machines of a label are launched. In each tenant it is that of the provider's section
+/// there.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct LaunchLocation {
+    /// The cloud's region, copied into the nodes' records; `None` for the connection's own.
+    pub region: Option<String>,
+    /// Its availability zones in order; if empty, the cloud chooses.
+    pub zones: Vec<String>,
 }
 
 /// The image that a label's machines boot, if there is one.
@@ -196,6 +208,8 @@ pub struct StaticHost {
     pub name: String,
     /// The labels that it offers.
     pub labels: Vec<LabelName>,
+    /// The region of its section, which jobs see.
+    pub region: Option<String>,
     /// Its address.
     pub address: String,
     /// The SSH port.

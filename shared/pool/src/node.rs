@@ -18,7 +18,8 @@ pub struct PoolNode {
     pub label: LabelName,
     /// The provider that it belongs to.
     pub provider: ProviderName,
-    /// The provider's region.
+    /// The region that it is launched in, as the provider's section named it then; `None` for the
+    /// connection's own.
     pub region: Option<String>,
     /// The availability zone; `None` for static hosts.
     pub az: Option<String>,

@@ -3,7 +3,9 @@
 use crate::failures::{self, PlacementLoss};
 use crate::ledger::Ledger;
 use crate::node::{InstanceId, LaunchProgress, Machine, NodeEvent, NodeState, PoolNode};
-use crate::snapshot::{CheckFact, InstanceFact, InstanceState, LaunchFact, Paused, by_instance};
+use crate::snapshot::{
+    CheckFact, InstanceFact, InstanceState, LaunchFact, MachineListing, Paused, by_instance,
+};
 use sluice_model::{NodeId, Timestamp};
 
 /// The maximum number of transitions of one node in one plan: launched, booted, checked.
@@ -15,9 +17,10 @@ const STEPS_MAX: usize = 4;
 /// up before the launch was answered. Each node takes several steps if the facts allow.
 pub(crate) fn observe_machines(ledger: &mut Ledger<'_>) {
     for (id, fact) in &ledger.facts.launches {
-        if let (None, LaunchFact::Launched(machine)) = (ledger.nodes.get(id), fact) {
+        if let (None, LaunchFact::Launched { machine, region }) = (ledger.nodes.get(id), fact) {
             ledger.terminate_stray(
                 &machine.instance,
+                region.as_deref(),
                 "its node was given up before the launch was answered",
             );
         }
@@ -145,7 +148,7 @@ fn observe_launch(ledger: &mut Ledger<'_>, node: &PoolNode, tries: u32) {
     }
     match ledger.facts.launches.get(id) {
         None => {}
-        Some(LaunchFact::Launched(machine)) => {
+        Some(LaunchFact::Launched { machine, .. }) => {
             ledger.advance(id, NodeEvent::Launched(machine.clone()))
         }
         Some(LaunchFact::Quota(why)) => {
@@ -247,14 +250,14 @@ fn fail_if_not_booting(
 
 /// Returns why a machine that should exist is gone. `state` is its state in the listing; `None` if
 /// it is not listed. The result is `None` if it exists, is too new to be listed or belongs to a
-/// static host, or if there is no listing.
+/// static host, or if its region was not listed.
 fn disappearance(
     ledger: &Ledger<'_>,
     node: &PoolNode,
     machine: &Machine,
     state: Option<InstanceState>,
 ) -> Option<String> {
-    let listing = ledger.facts.listing.as_ref().filter(|_| !node.is_static())?;
+    let listing = listing_with(ledger, node).filter(|_| !node.is_static())?;
     match state {
         Some(InstanceState::Stopping | InstanceState::Terminated) => {
             Some(format!("machine {} ended by itself", machine.instance))
@@ -280,16 +283,13 @@ fn observe_deleting(
     let Some(instance) = instance else {
         let tagged = tagged(ledger, id).map(|fact| fact.machine.clone());
         let answered = match ledger.facts.launches.get(id) {
-            Some(LaunchFact::Launched(machine)) => Some(machine.clone()),
+            Some(LaunchFact::Launched { machine, .. }) => Some(machine.clone()),
             _ => None,
         };
         let settled = since.plus_seconds(ledger.limits.pace.launch_settle_seconds);
         match tagged.or(answered) {
             Some(machine) => ledger.advance(id, NodeEvent::Launched(machine)),
-            None if ledger
-                .facts
-                .listing
-                .as_ref()
+            None if listing_with(ledger, node)
                 .is_some_and(|listing| listing.taken_at >= settled) =>
             {
                 ledger.remove_node(id, "its launch never made a machine");
@@ -298,7 +298,7 @@ fn observe_deleting(
         }
         return;
     };
-    let Some(listing) = &ledger.facts.listing else {
+    let Some(listing) = listing_with(ledger, node) else {
         return;
     };
     match by_instance(listing).get(instance).map(|fact| fact.state) {
@@ -320,6 +320,12 @@ fn boot_deadline(node: &PoolNode, machine: &Machine) -> Timestamp {
 /// Returns whether a machine has any address.
 fn has_address(machine: &Machine) -> bool {
     machine.private_ipv4.is_some() || machine.public_ipv4.is_some() || machine.public_ipv6.is_some()
+}
+
+/// Returns the listing if it includes the region of a node, so that it shows whether the node's
+/// machine exists.
+fn listing_with<'a>(ledger: &Ledger<'a>, node: &PoolNode) -> Option<&'a MachineListing> {
+    ledger.facts.listing.as_ref().filter(|listing| listing.regions.contains(&node.region))
 }
 
 /// Returns the listed machine whose tag names the node; `None` if there is none or no listing.

@@ -183,16 +183,23 @@ fn choose_nodes<'l>(ledger: &mut Ledger<'l>, request: &NodeRequest) -> Placement
 }
 
 /// Returns the zones in which all the labels are available: the one that labels are restricted to,
-/// or else all of the provider's, which may be none. Labels without a restriction, and those of
+/// or else all of their location, which may be none. Labels without a restriction, and those of
 /// static hosts, do not matter. The error says that labels are restricted to different zones.
 fn zones_for(limits: &ProviderLimits, request: &NodeRequest) -> Result<Vec<String>, String> {
-    let bound = request.labels.iter().zip(request.label_names()).filter_map(|(label, name)| {
-        Some((limits.label(&request.queue.tenant, label)?.zone.as_ref()?, name))
-    });
+    let tenant = &request.queue.tenant;
+    let bound = request
+        .labels
+        .iter()
+        .zip(request.label_names())
+        .filter_map(|(label, name)| Some((limits.label(tenant, label)?.zone.as_ref()?, name)));
     let bound: BTreeMap<&String, &LabelName> = bound.collect();
     let mut bound = bound.into_iter();
     match (bound.next(), bound.next()) {
-        (None, _) => Ok(limits.zones.clone()),
+        (None, _) => {
+            // All labels of a tenant are at the same location, that of its section.
+            let any = request.labels.iter().find_map(|label| limits.label(tenant, label));
+            Ok(any.map(|label| label.location.zones.clone()).unwrap_or_default())
+        }
         (Some((zone, _)), None) => Ok(vec![zone.clone()]),
         (Some((one_zone, one)), Some((other_zone, other))) => Err(format!(
             "label {one} is bound to zone {one_zone} and label {other} to {other_zone}, and all \
@@ -260,15 +267,17 @@ fn readiness_rank(node: &PoolNode) -> u8 {
     }
 }
 
-/// Returns whether a node is as a label would launch it now: with this image, flavor, login and
-/// Python, and, if the label is restricted to a zone, in this zone (N4). The name of the label is
-/// not compared. False for a static host, and if the label has no image or no flavor.
+/// Returns whether a node is as a label would launch it now: in this region, with this image,
+/// flavor, login and Python, and, if the label is restricted to a zone, in this zone (N4). The name
+/// of the label is not compared. False for a static host, and if the label has no image or no
+/// flavor.
 pub(crate) fn suits(label: &LabelSpec, node: &PoolNode) -> bool {
     let NodeOrigin::Cloud { image_id, flavor, .. } = &node.origin else { return false };
     let has_image = matches!(&label.image, LabelImage::Available { id } if id == image_id);
     let is_in_zone = label.zone.is_none() || label.zone == node.az;
     let access = (&node.username, node.ssh_port, &node.python_path, node.interface);
     has_image
+        && label.location.region == node.region
         && is_in_zone
         && label.flavor.as_ref() == Some(flavor)
         && access == (&label.username, label.ssh_port, &label.python_path, label.interface)
@@ -396,7 +405,7 @@ pub(crate) fn add_reserved_node(
         id: id.clone(),
         label: name.clone(),
         provider: ledger.limits.provider.clone(),
-        region: ledger.limits.region.clone(),
+        region: label.location.region.clone(),
         az,
         origin: NodeOrigin::Cloud {
             client_token: id.0.clone(),
@@ -446,7 +455,7 @@ fn add_static_node(
         id: id.clone(),
         label: name.clone(),
         provider: ledger.limits.provider.clone(),
-        region: ledger.limits.region.clone(),
+        region: host.region.clone(),
         az: None,
         origin: NodeOrigin::Static { host: host.name.clone(), host_keys: host.host_keys.clone() },
         allocated_to: Some(allocation.clone()),

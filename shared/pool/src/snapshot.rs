@@ -197,11 +197,14 @@ pub struct PoolFacts {
     pub queue_positions: BTreeMap<RequestRow, usize>,
 }
 
-/// All machines at the provider that have Sluice's tag.
+/// All machines of a provider in the regions that answered.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct MachineListing {
     /// When the listing began.
     pub taken_at: Timestamp,
+    /// The regions that were listed; `None` is the connection's own. Nothing is known of machines
+    /// in others.
+    pub regions: BTreeSet<Option<String>>,
     /// The machines, including terminated ones that the provider still shows.
     pub instances: Vec<InstanceFact>,
 }
@@ -211,6 +214,8 @@ pub struct MachineListing {
 pub struct InstanceFact {
     /// The machine's id and addresses.
     pub machine: Machine,
+    /// The region that it was listed in; `None` for the connection's own.
+    pub region: Option<String>,
     /// The node named by its tag.
     pub node: Option<NodeId>,
     /// Its state at the provider.
@@ -234,7 +239,12 @@ pub enum InstanceState {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum LaunchFact {
     /// The machine exists.
-    Launched(Machine),
+    Launched {
+        /// The machine.
+        machine: Machine,
+        /// The region that it was launched in; `None` for the connection's own.
+        region: Option<String>,
+    },
     /// The cloud's own quota is used up; no machine was created.
     Quota(String),
     /// The zone has no capacity for this kind of machine; none was created.

@@ -83,8 +83,8 @@ fn intend_launch(ledger: &mut Ledger<'_>, node: &PoolNode) {
 
 /// Adds nodes with launch actions until each label has `min-ready` free nodes as it would launch
 /// them now, in each form in which a tenant has the label (Z1.11). Stops when the quota or the
-/// commit is full. A new node gets the label's zone, or else the provider's zones in turn. Labels
-/// without an image or a flavor are left out. Does nothing if `backlog`, the result of
+/// commit is full. A new node gets the label's zone, or else the zones of its location in turn.
+/// Labels without an image or a flavor are left out. Does nothing if `backlog`, the result of
 /// `place_requests`, is `Blocked`, while launches are paused, and before the head's
 /// `min_ready_not_before`.
 pub(crate) fn launch_min_ready(ledger: &mut Ledger<'_>, backlog: Backlog) {
@@ -112,7 +112,7 @@ pub(crate) fn launch_min_ready(ledger: &mut Ledger<'_>, backlog: Backlog) {
             }
             ledger.head.generation += 1;
             ledger.head.next_zone = ledger.head.next_zone.wrapping_add(1);
-            let zones = &ledger.limits.zones;
+            let zones = &label.location.zones;
             let next = || {
                 (!zones.is_empty())
                     .then(|| zones[ledger.head.next_zone as usize % zones.len()].clone())
@@ -205,17 +205,17 @@ pub(crate) fn request_terminations(ledger: &mut Ledger<'_>) {
         NodeState::Deleting { instance: Some(instance), retry_at, reason, .. }
             if *retry_at <= ledger.now =>
         {
-            Some((node.id.clone(), instance.clone(), reason.clone()))
+            Some((node.id.clone(), instance.clone(), node.region.clone(), reason.clone()))
         }
         _ => None,
     };
-    let all: Vec<(NodeId, _, _)> = ledger
+    let all: Vec<(NodeId, _, _, _)> = ledger
         .nodes
         .values()
         .filter(|node| matches!(node.origin, NodeOrigin::Cloud { .. }))
         .filter_map(due)
         .collect();
-    for (id, instance, reason) in all {
+    for (id, instance, region, reason) in all {
         if !ledger.has_room(1) {
             return;
         }
@@ -223,6 +223,6 @@ pub(crate) fn request_terminations(ledger: &mut Ledger<'_>) {
             &id,
             NodeEvent::TerminateIntended(ledger.now.plus_seconds(TERMINATE_RETRY_SECONDS)),
         );
-        ledger.actions.push(PoolAction::Terminate { node: Some(id), instance, reason });
+        ledger.actions.push(PoolAction::Terminate { node: Some(id), instance, region, reason });
     }
 }

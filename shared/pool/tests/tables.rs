@@ -421,6 +421,7 @@ fn a_machine_without_a_record_is_terminated_and_a_node_without_a_request_returns
     let mut stray = world.machines["i-0"].clone();
     stray.machine.instance = InstanceId("i-stray".into());
     stray.node = Some("unknown".into());
+    stray.region = Some("there".into());
     world.machines.insert("i-stray".into(), stray);
     world.cell.requests.clear();
     world.list();
@@ -430,6 +431,7 @@ fn a_machine_without_a_record_is_terminated_and_a_node_without_a_request_returns
         [PoolAction::Terminate {
             node: None,
             instance: InstanceId("i-stray".into()),
+            region: Some("there".into()),
             reason: "no node record knows this machine".into()
         }]
     );

@@ -17,6 +17,8 @@ use std::sync::Mutex;
 pub struct PlayedCloud {
     world: World,
     machines: Mutex<BTreeMap<InstanceId, Instance>>,
+    /// The region of each machine that a launch with a region created.
+    regions: Mutex<BTreeMap<InstanceId, String>>,
     most: Mutex<usize>,
     refused: Mutex<BTreeSet<String>>,
     requested_types: Mutex<Vec<String>>,
@@ -30,6 +32,7 @@ impl PlayedCloud {
         Self {
             world,
             machines: Mutex::default(),
+            regions: Mutex::default(),
             most: Mutex::new(0),
             refused,
             requested_types: asked,
@@ -71,6 +74,21 @@ impl PlayedCloud {
         let machines = self.machines.lock().unwrap();
         let ours = machines.values().filter(|machine| machine.tags.contains_key(tags::PROVIDER));
         ours.filter(|machine| machine.state == InstanceState::Running).count()
+    }
+
+    /// Returns the regions of the running machines, once for each machine, sorted.
+    pub fn regions(&self) -> Vec<String> {
+        let (machines, regions) = (self.machines.lock().unwrap(), self.regions.lock().unwrap());
+        let running = machines.values().filter(|m| m.state == InstanceState::Running);
+        let mut found: Vec<String> =
+            running.filter_map(|machine| regions.get(&machine.id).cloned()).collect();
+        found.sort();
+        found
+    }
+
+    /// Returns whether a machine is in a region; a foreign machine is in each.
+    fn is_in(&self, id: &InstanceId, region: Option<&str>) -> bool {
+        self.regions.lock().unwrap().get(id).is_none_or(|of| Some(of.as_str()) == region)
     }
 
     /// Terminates the running machine at this index, modulo their number. Returns its id, or `None`
@@ -124,6 +142,9 @@ impl CloudDriver for PlayedCloud {
                 self.requested_types.lock().unwrap().push(spec.instance_type.clone());
             }
             let machine = machines.entry(machine.id.clone()).or_insert(machine).clone();
+            if let Some(region) = &spec.region {
+                self.regions.lock().unwrap().insert(machine.id.clone(), region.clone());
+            }
             let running =
                 machines.values().filter(|machine| machine.state == InstanceState::Running).count();
             let mut most = self.most.lock().unwrap();
@@ -133,22 +154,31 @@ impl CloudDriver for PlayedCloud {
         launched.await?
     }
 
-    async fn describe(&self, filter: &TagFilter) -> Result<Vec<Instance>, CloudError> {
+    async fn describe(
+        &self,
+        region: Option<&str>,
+        filter: &TagFilter,
+    ) -> Result<Vec<Instance>, CloudError> {
         self.step("cloud.describe", || {
             let machines = self.machines.lock().unwrap();
             machines
                 .values()
                 .filter(|machine| machine.tags.get(&filter.key) == Some(&filter.value))
+                .filter(|machine| self.is_in(&machine.id, region))
                 .cloned()
                 .collect()
         })
         .await
     }
 
-    async fn terminate(&self, instances: &[InstanceId]) -> Result<(), CloudError> {
+    async fn terminate(
+        &self,
+        region: Option<&str>,
+        instances: &[InstanceId],
+    ) -> Result<(), CloudError> {
         self.step("cloud.terminate", || {
             let mut machines = self.machines.lock().unwrap();
-            for id in instances {
+            for id in instances.iter().filter(|id| self.is_in(id, region)) {
                 if let Some(machine) = machines.get_mut(id) {
                     machine.state = InstanceState::Terminated;
                 }

@@ -8,6 +8,7 @@ fn settings(tenant: &str, connection: ProviderConnection, text: &str) -> Arc<Pro
     let host = StaticHost {
         name: "one.test".into(),
         labels: vec!["metal".into()],
+        region: None,
         address: "one.test".into(),
         ssh_port: 22,
         username: text.into(),
@@ -18,6 +19,7 @@ fn settings(tenant: &str, connection: ProviderConnection, text: &str) -> Arc<Pro
     let label = LabelSpec {
         image: LabelImage::Available { id: text.into() },
         flavor: Some("small".into()),
+        location: LaunchLocation::default(),
         zone: None,
         resources: Resources::instances(1),
         username: "zuul".into(),

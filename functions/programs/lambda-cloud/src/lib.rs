@@ -75,7 +75,9 @@ fn clouds(
         };
         let region =
             ec2_region(&connection.canonical_hostname).unwrap_or(&environment.region).to_owned();
-        match Ec2Driver::new(Ec2Settings { region, endpoint }, environment.credentials.clone()) {
+        let settings =
+            Ec2Settings { region, endpoint, connection: name.to_string(), role_arn: None };
+        match Ec2Driver::new(settings, environment.credentials.clone()) {
             Ok(driver) => {
                 let site = LaunchSettings {
                     authorized_keys: vec![key.public.clone()],

@@ -1,18 +1,17 @@
 //! The parts of EC2's XML answers that Sluice reads.
 
-use crate::driver::{CloudError, ImageFact, Instance};
+use crate::driver::{ImageFact, Instance};
+use crate::query::CallFailure;
 use serde::{Deserialize, de::DeserializeOwned};
 use sluice_model::Timestamp;
 use sluice_pool::{InstanceId, InstanceState};
 use std::collections::BTreeMap;
 
-/// Parses the XML of an answer. If it cannot be parsed, returns the error that the outcome of the
-/// call is unknown. `attempt` is what was attempted, for the message.
-pub(super) fn parse<T: DeserializeOwned>(body: &str, attempt: String) -> Result<T, CloudError> {
-    quick_xml::de::from_str(body).map_err(|error| CloudError::Unknown {
-        attempt,
-        why: format!("the answer cannot be read: {error}"),
-    })
+/// Parses the XML of an answer. If it cannot be parsed, the call counts as unanswered: its outcome
+/// is unknown.
+pub(super) fn parse<T: DeserializeOwned>(body: &str) -> Result<T, CallFailure> {
+    quick_xml::de::from_str(body)
+        .map_err(|error| CallFailure::Unanswered(format!("the answer cannot be read: {error}")))
 }
 
 /// A list in EC2's XML form, with an `<item>` for each element.
@@ -182,7 +181,7 @@ mod tests {
             <tagSet><item><key>sluice:node</key><value>n1</value></item><item><key>empty</key><value/></item></tagSet></item>
             <item><instanceId>i-2</instanceId><instanceState><code>48</code><name>terminated</name></instanceState><tagSet/></item>
             </instancesSet></item></reservationSet><nextToken>more</nextToken></DescribeInstancesResponse>"#;
-        let page: InstancesAnswer = parse(body, String::new()).unwrap();
+        let page: InstancesAnswer = parse(body).unwrap();
         assert_eq!(page.next_token.as_deref(), Some("more"));
         let all: Vec<_> = page.into_instances().collect();
         assert_eq!(
@@ -190,6 +189,6 @@ mod tests {
             (InstanceState::Running, InstanceState::Terminated)
         );
         assert_eq!((all[0].launched_at, all[0].az.as_deref()), (Timestamp(1_500), Some("here-1a")));
-        assert_eq!(all[0].fact().node, Some("n1".into()));
+        assert_eq!(all[0].fact_in(None).node, Some("n1".into()));
     }
 }

@@ -3,14 +3,18 @@
 use sluice_model::build::BuildResult;
 use sluice_model::{NodeId, QueueKey, TenantName, Timestamp, wakeup::Precedence};
 use sluice_pool::*;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-/// A label of one machine with the image `image-1`.
+/// A label of one machine with the image `image-1` in two zones.
 pub fn label(min_ready: u32) -> LabelSpec {
     LabelSpec {
         image: LabelImage::Available { id: "image-1".into() },
         flavor: Some("small".into()),
+        location: LaunchLocation {
+            region: Some("here".into()),
+            zones: vec!["a".into(), "b".into()],
+        },
         zone: None,
         resources: Resources::instances(1),
         username: "zuul".into(),
@@ -26,8 +30,6 @@ pub fn label(min_ready: u32) -> LabelSpec {
 /// A provider with the labels `small` and `large` (both one machine) in two zones.
 pub fn limits(quota: u32) -> ProviderLimits {
     ProviderLimits {
-        region: Some("here".into()),
-        zones: vec!["a".into(), "b".into()],
         quota: Resources::instances(quota),
         labels: BTreeMap::from([("small".into(), label(0)), ("large".into(), label(0))]),
         ..ProviderLimits::retired("cloud".into())
@@ -39,6 +41,7 @@ pub fn host(address: &str, labels: &[&str]) -> StaticHost {
     StaticHost {
         name: address.into(),
         labels: labels.iter().map(|label| (*label).into()).collect(),
+        region: None,
         address: address.into(),
         ssh_port: 22,
         username: "zuul".into(),
@@ -151,10 +154,17 @@ impl World {
         self.wakeups.extend(plan.wakeups.iter().cloned());
     }
 
-    /// Lists the machines as they are now.
+    /// Lists the machines of all regions as they are now.
     pub fn list(&mut self) {
-        let instances = self.machines.values().cloned().collect();
-        self.cell.facts.listing = Some(MachineListing { taken_at: self.now, instances });
+        let regions = ["here", "there"].map(|region| Some(region.to_owned())).into();
+        self.list_regions(regions);
+    }
+
+    /// Lists the machines of these regions as they are now.
+    pub fn list_regions(&mut self, regions: BTreeSet<Option<String>>) {
+        let is_in = |fact: &&InstanceFact| regions.contains(&fact.region);
+        let instances = self.machines.values().filter(is_in).cloned().collect();
+        self.cell.facts.listing = Some(MachineListing { taken_at: self.now, regions, instances });
     }
 
     /// Carries out one launch: the same token makes the same machine.
@@ -179,6 +189,7 @@ impl World {
         };
         let fact = self.machines.entry(id).or_insert_with(|| InstanceFact {
             machine,
+            region: node.region.clone(),
             node: Some(node.id.clone()),
             state: InstanceState::Running,
         });
@@ -194,7 +205,9 @@ impl World {
                     if self.now >= node.updated_at.plus_seconds(LAUNCHER_SECONDS) => {}
                 PoolAction::Launch(node) => {
                     let machine = self.launch(&node);
-                    self.cell.facts.launches.insert(node.id.clone(), LaunchFact::Launched(machine));
+                    let region = node.region.clone();
+                    let fact = LaunchFact::Launched { machine, region };
+                    self.cell.facts.launches.insert(node.id.clone(), fact);
                 }
                 PoolAction::Check(node) => {
                     self.cell.facts.checks.insert(

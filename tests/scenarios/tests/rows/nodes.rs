@@ -1,7 +1,7 @@
-//! Nodes in a cloud that other systems use as well.
+//! Nodes in a cloud: beside the machines of other systems, and in several regions.
 
 use super::unreadable_records::spoil;
-use super::{CONFIG, MAIN, PROJECT, comments, judge, propose};
+use super::{CONFIG, MAIN, PROJECT, approve, comments, graph, judge, merged, propose};
 use sluice_memory::poll_once;
 use sluice_model::ProjectName;
 use sluice_model::git::BranchKey;
@@ -256,6 +256,53 @@ fn each_tenant_of_a_shared_provider_gets_its_own_hosts() {
     }
 }
 
+/// L3.4, L3.8: tenants that share a provider get machines in the region of each one's section.
+#[test]
+fn each_tenant_of_a_shared_provider_gets_machines_in_its_region() {
+    let pool = "
+- image: {name: debian, type: cloud, username: root}
+- flavor: {name: small}
+- label: {name: small, image: debian, flavor: small}
+- provider: {name: main, section: here, labels: [small]}
+";
+    let section = |region: &str| {
+        format!(
+            "
+- section:
+    name: here
+    connection: ec2
+    region: {region}
+    images: [{{name: debian, image-id: ami-1}}]
+    flavors: [{{name: small, instance-type: t3.small}}]
+"
+        )
+    };
+    let mut site = site_of_two_tenants(pool, &section("us-east-1"), &section("eu-west-1"));
+    site.held.insert("unit".to_owned());
+    let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
+    site.run_until(|site| site.running().len() == 1);
+    let a = site.forge.propose("org/one", 1, "A", "", &[("a", "x")]);
+    site.run_until(|site| site.running().len() == 2);
+    let records = site.world.records();
+    let requests = records.iter().filter(|record| record.key.sort.starts_with("request#"));
+    let nodes = nodes(&site);
+    let region = |request: &NodeRequest| {
+        let node = nodes.iter().find(|node| request.nodes().contains(&node.id)).unwrap();
+        (request.queue.tenant.to_string(), node.region.clone().unwrap())
+    };
+    let mut regions: Vec<_> = requests.map(|record| region(&decode(record).unwrap())).collect();
+    regions.sort();
+    let of = |tenant: &str, region: &str| (tenant.to_owned(), region.to_owned());
+    assert_eq!(regions, [of("demo", "us-east-1"), of("other", "eu-west-1")]);
+    assert_eq!(site.cloud.regions(), ["eu-west-1", "us-east-1"]);
+    site.held.clear();
+    site.run();
+    for change in [&a, &b] {
+        assert!(comments(&site, change).contains("unit : SUCCESS"), "{}", comments(&site, change));
+    }
+    assert_eq!(site.cloud.running(), 0, "idle machines of both regions are deleted");
+}
+
 /// L3.4, Z1.6: a tenant whose section gives a shared provider another connection than it is in use
 /// with gets no nodes, and the report says why. The other tenants are served as before.
 #[test]
@@ -447,4 +494,72 @@ fn the_report_on_a_proposed_nodeset_at_two_providers_warns_of_it() {
     assert!(text.contains("Warnings about the configuration:") && text.contains(why), "{text}");
     assert!(text.contains(".zuul.yaml line") && text.contains("nodeset split"), "{text}");
     assert!(!comments(&site, &b).contains("Warnings"), "{}", comments(&site, &b));
+}
+
+/// A job on a node of each of two labels, and a section for each label, in the given regions.
+fn two_regions(near: &str, far: &str) -> String {
+    let section = |name: &str, region: &str| {
+        format!(
+            "
+- label: {{name: {name}, image: debian, flavor: {name}}}
+- flavor: {{name: {name}}}
+- section:
+    name: {name}
+    connection: ec2
+    region: {region}
+    images: [{{name: debian, image-id: ami-1}}]
+    flavors: [{{name: {name}, instance-type: t3.{name}}}]
+- provider: {{name: {name}, section: {name}, labels: [{name}]}}
+- job: {{name: {name}, run: playbooks/{name}.yaml, nodeset: {{nodes: [{{name: n, label: {name}}}]}}}}
+"
+        )
+    };
+    let image = "- image: {name: debian, type: cloud, username: root}\n";
+    format!("{image}{}{}", section("near", near), section("far", far))
+}
+
+/// L3.8: two sections of one connection are in two regions.
+#[test]
+fn nodes_are_launched_in_the_region_of_their_section() {
+    let more = two_regions("us-east-1", "eu-west-1");
+    let mut site = graph::site(&more, "[near, far]");
+    site.held.extend(["near", "far"].map(str::to_owned));
+    let change = propose(&site, 1, &[("a", "x")]);
+    approve(&mut site, &[&change]);
+    assert_eq!(graph::running(&site), ["far", "near"]);
+    assert_eq!(site.cloud.regions(), ["eu-west-1", "us-east-1"]);
+    site.held.clear();
+    site.run();
+    assert_eq!((merged(&site), site.cloud.running()), (vec![1], 0));
+    assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
+}
+
+/// L3.8, Z1.9: the nodes of a section's former region stay known, and are terminated there.
+#[test]
+fn nodes_in_the_former_region_of_a_section_are_used_and_terminated_there() {
+    let mut site = graph::site(&two_regions("us-east-1", "eu-west-1"), "[near, far]");
+    site.held.extend(["near", "far"].map(str::to_owned));
+    let first = propose(&site, 1, &[("a", "x")]);
+    approve(&mut site, &[&first]);
+    assert_eq!(site.cloud.regions(), ["eu-west-1", "us-east-1"]);
+    let config = graph::config(&two_regions("us-east-1", "ap-south-1"));
+    let branch =
+        BranchKey { project: ProjectName::new("forge.test", "org/config"), branch: "main".into() };
+    site.forge.push(&branch, &[("zuul.yaml", &config)]);
+    site.run();
+    let begun = site.world.now();
+    site.run_until(|site| site.world.now().since(begun) > 1_800_000);
+    assert_eq!(graph::running(&site), ["far", "near"], "its node was not taken for lost");
+    assert_eq!(site.cloud.regions(), ["eu-west-1", "us-east-1"]);
+    let second = propose(&site, 2, &[("b", "x")]);
+    approve(&mut site, &[&second]);
+    assert_eq!(
+        site.cloud.regions(),
+        ["ap-south-1", "eu-west-1", "us-east-1", "us-east-1"],
+        "new nodes are launched in the new region"
+    );
+    site.held.clear();
+    site.run();
+    assert_eq!((merged(&site), site.cloud.running()), (vec![1, 2], 0));
+    assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
 }
