@@ -9,7 +9,7 @@ use sluice_model::git::LandingMethod;
 use sluice_model::wakeup::{MessageQueue, Wakeup};
 use sluice_model::{DeliveryId, ProjectName, QueueKey, TenantName, Timestamp};
 use sluice_records::codec::{decode, encode_first};
-use sluice_records::connection::{self, ConnectionsFile, StoredConnection};
+use sluice_records::connection::{self, AwsAccess, ConnectionsFile, StoredConnection};
 use sluice_records::delivery::{self, DeliveryRecord, DeliveryState};
 use sluice_records::tenant::Tenant;
 use sluice_records::{open_work, queue, tenant};
@@ -330,6 +330,7 @@ fn with_forges_polled_every(world: &World, poll_minutes: Option<u32>) {
         webhook_secrets: Vec::new(),
         landing: LandingMethod::default(),
         poll_minutes,
+        aws: AwsAccess::default(),
     };
     let file = ConnectionsFile(
         [

@@ -6,9 +6,15 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::path::Path;
 
+/// A role that the template's parameter names.
+const NODE_ROLE: &str = "arn:aws:iam::123456789012:role/nodes";
+
 fn our_plan() -> TemplatePlan {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../infra/template.yaml");
-    crate::template::read(&path, &DeploymentTarget::machine("http://127.0.0.1:9324")).unwrap()
+    let mut target = DeploymentTarget::machine("http://127.0.0.1:9324");
+    let roles = format!("{NODE_ROLE}, arn:aws:iam::123456789012:role/more");
+    target.parameters.insert("NodeRoles".to_owned(), roles);
+    crate::template::read(&path, &target).unwrap()
 }
 
 fn policy(statements: &str) -> Result<Policy, PolicyError> {
@@ -42,6 +48,7 @@ const CALLS: &[(&str, &[&str])] = &[
         &[
             "connection/github/webhook-secret",
             "connection/github/token",
+            "connection/ec2/secret-access-key",
             "pool-key",
             "keys/1",
             "returned/1",
@@ -53,6 +60,7 @@ const CALLS: &[(&str, &[&str])] = &[
     ("ec2:CreateTags", &["instance"]),
     ("ec2:DescribeInstances", &["*"]),
     ("ec2:DescribeImages", &["*"]),
+    ("sts:AssumeRole", &["node-role", "another-role"]),
     ("iam:PassRole", &["*"]),
 ];
 
@@ -142,6 +150,8 @@ fn arn(plan: &TemplatePlan, action: &str, short: &str) -> String {
         ("sqs", name) => format!("arn:aws:sqs:us-east-1:000000000000:sluice-{name}"),
         ("kms", _) => plan.keys[0].arn.clone(),
         ("ec2", "instance") => "arn:aws:ec2:us-east-1:000000000000:instance/i-1".to_owned(),
+        ("sts", "node-role") => NODE_ROLE.to_owned(),
+        ("sts", other) => format!("arn:aws:iam::123456789012:role/{other}"),
         (_, other) => other.to_owned(),
     }
 }

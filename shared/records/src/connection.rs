@@ -40,6 +40,47 @@ pub struct StoredConnection {
     /// Minutes between two polls of a project at a plain git server; `None` for [`POLL_MINUTES`].
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub poll_minutes: Option<u32>,
+    /// The AWS credentials of a connection to EC2. Connections with other drivers have none.
+    #[serde(default, skip_serializing_if = "AwsAccess::is_ambient")]
+    pub aws: AwsAccess,
+}
+
+/// The AWS credentials of a connection. Without an access key they begin with those of the function
+/// that uses the connection; with a role, its temporary credentials are requested with these.
+#[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub struct AwsAccess {
+    /// The access key; `None` for the function's own credentials.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub access_key: Option<StoredAccessKey>,
+    /// The role to assume; `None` for none.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub role: Option<StoredRole>,
+}
+
+/// An AWS access key.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredAccessKey {
+    /// The id of the access key.
+    pub id: String,
+    /// The secret access key, sealed under the context `secret-access-key` and in base64.
+    pub sealed_secret: String,
+}
+
+/// An IAM role that a function assumes.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct StoredRole {
+    /// The role's ARN.
+    pub arn: String,
+    /// The external id that the role's trust policy requires; `None` for none. It is no secret.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub external_id: Option<String>,
+}
+
+impl AwsAccess {
+    /// Returns whether the function's own credentials are used as they are.
+    pub fn is_ambient(&self) -> bool {
+        self.access_key.is_none() && self.role.is_none()
+    }
 }
 
 impl StoredConnection {
@@ -186,6 +227,9 @@ pub fn ec2_region(host: &str) -> Option<&str> {
     host.strip_prefix("ec2.")?.strip_suffix(".amazonaws.com")
 }
 
+/// The name of the secret access key among the secrets of a connection, for [`seal_context`].
+pub const SECRET_ACCESS_KEY: &str = "secret-access-key";
+
 /// Returns the sealing context of a connection's secret, to which the sealed text is bound. `what`
 /// names the secret among those of the connection.
 pub fn seal_context(connection: &ConnectionName, what: &str) -> String {
@@ -277,6 +321,7 @@ mod tests {
             webhook_secrets: Vec::new(),
             landing: LandingMethod::default(),
             poll_minutes: None,
+            aws: AwsAccess::default(),
         }
     }
 

@@ -21,7 +21,7 @@ use sluice_model::git::LandingMethod;
 use sluice_model::wakeup::{MessageQueue, Wakeup};
 use sluice_model::{SessionId, TenantName, Timestamp};
 use sluice_records::codec::encode_first;
-use sluice_records::connection::{self, ConnectionsFile, StoredConnection};
+use sluice_records::connection::{self, AwsAccess, ConnectionsFile, StoredConnection};
 use sluice_records::session::{self, Session};
 use sluice_reporter::Reporter;
 use sluice_repos::Repos;
@@ -460,6 +460,7 @@ pub async fn configure(ports: &Ports, main_yaml: &str, git_url: &str) {
         webhook_secrets: vec![secret],
         landing: LandingMethod::default(),
         poll_minutes: None,
+        aws: AwsAccess::default(),
     };
     let ec2 = StoredConnection {
         driver: Driver::Aws,

@@ -29,7 +29,7 @@ use sluice_model::wakeup::{MessageQueue, Wakeup};
 use sluice_model::{ConnectionName, ProjectName, SessionId, TenantName, Timestamp};
 use sluice_notify::Notify;
 use sluice_records::codec::{decode, encode_first};
-use sluice_records::connection::{self, ConnectionsFile, StoredConnection};
+use sluice_records::connection::{self, AwsAccess, ConnectionsFile, StoredConnection};
 use sluice_records::session::{self, Session};
 use sluice_reporter::Reporter;
 use sluice_repos::Repos;
@@ -642,6 +642,7 @@ pub async fn configure(ports: &Ports, main_yaml: &str) {
         ],
         landing: LandingMethod::default(),
         poll_minutes: None,
+        aws: AwsAccess::default(),
     };
     let ec2 = StoredConnection {
         driver: Driver::Aws,

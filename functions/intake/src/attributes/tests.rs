@@ -4,6 +4,7 @@ use super::*;
 use sluice_config::connection::Driver;
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::LandingMethod;
+use sluice_records::connection::AwsAccess;
 
 fn facts() -> ChangeFacts {
     let key = ChangeKey::change("forge".into(), "forge.test/org/one".into(), 1);
@@ -23,6 +24,7 @@ fn scope() -> SweepScope {
         webhook_secrets: Vec::new(),
         landing: LandingMethod::default(),
         poll_minutes: None,
+        aws: AwsAccess::default(),
     };
     SweepScope { connection: Some(connection), statuses: true, is_gerrit: false }
 }

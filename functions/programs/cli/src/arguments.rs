@@ -49,7 +49,7 @@ pub(crate) enum Command {
     /// Show tenants, load the main configuration, reload a tenant's configuration
     #[command(subcommand)]
     Tenant(TenantCommand),
-    /// Add, change, list and remove connections to forges, clouds, mail servers and brokers
+    /// Add, change, show, list and remove connections to forges, clouds, mail servers and brokers
     #[command(subcommand)]
     Connection(ConnectionCommand),
     /// Encrypt secrets for a project, show its public key, import a key pair (a missing pair is
@@ -379,6 +379,15 @@ pub(crate) enum ConnectionCommand {
         /// Connection
         name: String,
     },
+    /// Show a connection, without its secrets: its address, and whose credentials it uses
+    Show {
+        #[command(flatten)]
+        data: Data,
+        /// Connection
+        name: String,
+        #[command(flatten)]
+        printed: FormatArgument,
+    },
     /// List connections, without their secrets
     List {
         #[command(flatten)]
@@ -412,9 +421,14 @@ pub(crate) struct ConnectionAdd {
     /// forge]
     #[arg(long)]
     pub(crate) login: Option<String>,
-    /// AWS region
+    /// AWS region, for sections and calls that name none
     #[arg(long)]
     pub(crate) region: Option<String>,
+    #[command(flatten)]
+    pub(crate) aws: ConnectionAws,
+    /// File with the secret access key of --access-key-id; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) secret_access_key_file: Option<PathBuf>,
     /// How changes are merged at GitHub; fast-forward needs a token that may push to the branches
     /// despite branch rules [default: unchanged, or merge for a new connection]
     #[arg(long, value_enum)]
@@ -425,6 +439,39 @@ pub(crate) struct ConnectionAdd {
     pub(crate) poll_minutes: Option<u32>,
     #[command(flatten)]
     pub(crate) secrets: ConnectionSecrets,
+}
+
+/// The AWS credentials of a connection to EC2. Without them the launcher's own are used.
+#[derive(Args)]
+pub(crate) struct ConnectionAws {
+    /// Role that the launcher assumes to call EC2 [default: unchanged, or none for a new
+    /// connection]
+    #[arg(long, value_name = "ARN")]
+    role_arn: Option<String>,
+    /// External id that the role's trust policy requires
+    #[arg(long, value_name = "ID")]
+    external_id: Option<String>,
+    /// Access key for EC2, or for assuming the role, in place of the launcher's own credentials
+    #[arg(long, value_name = "ID")]
+    access_key_id: Option<String>,
+    /// Remove the connection's access key and role: the launcher's own credentials are used again
+    #[arg(long)]
+    ambient_credentials: bool,
+}
+
+impl From<ConnectionAws> for connection::AwsOptions {
+    /// Converts the options of the command line. Checks nothing.
+    fn from(aws: ConnectionAws) -> Self {
+        Self {
+            access_key_id: aws.access_key_id,
+            role_arn: aws.role_arn,
+            external_id: aws.external_id,
+            reset: match aws.ambient_credentials {
+                true => connection::AwsCredentialsReset::ToAmbient,
+                false => connection::AwsCredentialsReset::Keep,
+            },
+        }
+    }
 }
 
 #[derive(Args)]
@@ -464,6 +511,7 @@ impl ConnectionSecrets {
             connection::SecretFiles {
                 token: self.token_file,
                 webhook_secret: self.webhook_secret_file,
+                secret_access_key: None,
             },
             check,
         )
@@ -564,6 +612,7 @@ impl From<ConnectionAdd> for connection::ConnectionChange {
     /// file and checks nothing.
     fn from(add: ConnectionAdd) -> Self {
         let (secrets, check) = add.secrets.read();
+        let secret_access_key = add.secret_access_key_file;
         Self {
             data: add.data.data,
             name: add.name,
@@ -575,7 +624,8 @@ impl From<ConnectionAdd> for connection::ConnectionChange {
             region: add.region,
             landing: add.landing,
             poll_minutes: add.poll_minutes,
-            secrets,
+            aws: add.aws.into(),
+            secrets: connection::SecretFiles { secret_access_key, ..secrets },
             check,
         }
     }

@@ -129,6 +129,9 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             ConnectionCommand::Remove { data, name } => {
                 connection::remove(data.data, &name).await?
             }
+            ConnectionCommand::Show { data, name, printed } => {
+                connection::show(data.data, &name, printed.format).await?
+            }
             ConnectionCommand::List { data, printed } => {
                 connection::list(data.data, printed.format).await?
             }

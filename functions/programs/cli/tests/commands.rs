@@ -178,8 +178,27 @@ fn connections_are_added_rotated_and_kept_over_a_restart() {
     let both = ["connection", "add", "hub", "--token-file", "-", "--webhook-secret-file", "-"];
     assert!(
         err(&run_with_input(data.path(), &both, "x\n"))
-            .contains("could not read both secrets from standard input")
+            .contains("could not read several secrets from standard input")
     );
+    let role = "arn:aws:iam::123456789012:role/nodes";
+    let far = ["connection", "add", "far", "--driver", "aws", "--region", "eu-west-1"];
+    let with_role = ["--role-arn", role, "--external-id", "us-1", "--access-key-id"];
+    let key = ["AKIAIOSFODNN7EXAMPLE", "--secret-access-key-file", "-"];
+    let arguments = [&far[..], &with_role, &key].concat();
+    let added = run_with_input(data.path(), &arguments, "an access key\n");
+    assert!(added.status.success(), "{}", err(&added));
+    for name in ["far", "ec2"] {
+        let shown = out(&run(data.path(), &["connection", "show", name]));
+        let expected = match name {
+            "far" => format!(
+                "with the role {role} with the external id us-1, assumed with the access key AKIAIOSFODNN7EXAMPLE"
+            ),
+            _ => "with the launcher's own (ambient) AWS credentials".to_owned(),
+        };
+        assert!(shown.contains(&expected), "{shown}");
+    }
+    let shown = json(&run(data.path(), &["connection", "show", "far", "--format", "json"]));
+    assert_eq!(shown["aws_credentials"]["role_arn"], role, "{shown}");
     let (status, said) = up.stop();
     assert!(status.success() && said.contains("Nothing is lost"), "{said}");
 
@@ -196,7 +215,9 @@ fn connections_are_added_rotated_and_kept_over_a_restart() {
     let log = std::fs::read_to_string(data.path().join("sluice.log")).unwrap();
     for text in [listed, log] {
         assert!(
-            !text.contains("a token\n") && !text.contains("a webhook secret"),
+            ["a token\n", "a webhook secret", "an access key"]
+                .iter()
+                .all(|secret| !text.contains(secret)),
             "a secret is shown"
         );
     }

@@ -10,7 +10,7 @@ use sluice_model::wakeup::Wakeup;
 use sluice_model::{ConnectionName, TenantName};
 use sluice_operator::operator_access::{CONNECTION, HOST};
 use sluice_operator::pool_key;
-use sluice_records::connection::{self, ConnectionsFile, StoredConnection, ec2_host};
+use sluice_records::connection::{self, AwsAccess, ConnectionsFile, StoredConnection, ec2_host};
 use sluice_runtime::object::PutMode;
 use sluice_runtime::{Ports, cell};
 
@@ -124,6 +124,7 @@ fn cloud_connection(api_url: Option<String>) -> StoredConnection {
         webhook_secrets: Vec::new(),
         landing: LandingMethod::default(),
         poll_minutes: None,
+        aws: AwsAccess::default(),
     }
 }
 
@@ -149,6 +150,7 @@ async fn forge_connection(
         webhook_secrets: vec![seal("webhook-secret", identity.webhook_secret.clone()).await?],
         landing: LandingMethod::default(),
         poll_minutes: None,
+        aws: AwsAccess::default(),
     })
 }
 

@@ -1,13 +1,17 @@
 //! `sluice connection`: adds, changes, lists and removes connections. Secrets are encrypted before
 //! they are stored.
 
+mod aws;
 mod validate;
+
+pub use aws::{AwsCredentialsReset, AwsOptions};
 
 use super::{OutputFormat, counted, operator, operator_access, print_json, tenant};
 use crate::operator_access::{CONNECTION, HOST};
 use crate::output::print_line;
 use crate::pool_key;
 use anyhow::{Context as _, bail};
+use aws::{SecretAccessKeyFile, credentials_json, credentials_phrase};
 use bytes::Bytes;
 use clap::ValueEnum;
 use serde_json::{Value, json};
@@ -73,6 +77,8 @@ pub struct ConnectionChange {
     /// The minutes between two polls of a project at a plain git server; `None` keeps them, or
     /// means two hours for a new connection.
     pub poll_minutes: Option<u32>,
+    /// The AWS credentials of a connection to EC2.
+    pub aws: AwsOptions,
     /// The files of the secrets.
     pub secrets: SecretFiles,
     /// Whether the token is checked at the forge.
@@ -86,6 +92,8 @@ pub struct SecretFiles {
     pub token: Option<PathBuf>,
     /// The webhook secret.
     pub webhook_secret: Option<PathBuf>,
+    /// The secret access key of AWS.
+    pub secret_access_key: Option<PathBuf>,
 }
 
 /// Whether a token is checked before it is stored.
@@ -129,8 +137,15 @@ pub async fn add(change: ConnectionChange) -> anyhow::Result<()> {
     if !only_landing {
         refuse_local_forge(&change.data, &name, file.0.get(&name))?;
     }
-    let Secrets { token, webhook_secret } = secrets(&change.secrets)?;
-    let given = GivenSecrets { token: token.is_some(), webhook_secret: webhook_secret.is_some() };
+    let Secrets { token, webhook_secret, secret_access_key } = secrets(&change.secrets)?;
+    let given = GivenSecrets {
+        token: token.is_some(),
+        webhook_secret: webhook_secret.is_some(),
+        secret_access_key: match secret_access_key {
+            Some(_) => SecretAccessKeyFile::Given,
+            None => SecretAccessKeyFile::Missing,
+        },
+    };
     // A connection left over from the local forge is not reused for another forge.
     let old = file.0.remove(&name).filter(|old| only_landing || old.canonical_hostname != HOST);
     let mut made = validated(&change, old.as_ref(), given)?;
@@ -149,13 +164,21 @@ pub async fn add(change: ConnectionChange) -> anyhow::Result<()> {
                 .await?;
         made.webhook_secrets = vec![sealed];
     }
+    if let (Some(plain), Some(key)) = (secret_access_key, &mut made.aws.access_key) {
+        let context = connection::seal_context(&name, connection::SECRET_ACCESS_KEY);
+        key.sealed_secret = connection::seal(&ports, &context, &plain).await?;
+    }
     if made.driver == Driver::Aws {
         pool_key::ensure(&ports).await?;
     }
     let (driver, login) = (made.driver, made.login.clone());
+    let credentials = credentials_phrase(&made.aws);
     file.0.insert(name.clone(), made);
     write(&ports, &file, tag).await?;
     print_line!("Stored the connection {name}. Functions use it within a minute.");
+    if driver == Driver::Aws {
+        print_line!("It calls EC2 with {credentials}.");
+    }
     if driver == Driver::GitHub {
         if let Some(login) = login {
             print_line!("Its token belongs to the account {login}.");
@@ -187,13 +210,18 @@ pub async fn rotate(
         );
     }
     let ports = operator(data).await?;
-    let Secrets { token, webhook_secret } = secrets(&files)?;
+    let Secrets { token, webhook_secret, .. } = secrets(&files)?;
     let name = ConnectionName::from(name);
     let (mut file, tag) = read(&ports).await?;
     let unknown_connection = unknown_connection(&file, &name);
     let entry = file.0.get_mut(&name).context(unknown_connection)?;
     let has_webhooks = !matches!(entry.driver, Driver::Git | Driver::Smtp | Driver::Mqtt);
-    if entry.driver == Driver::Aws || (!has_webhooks && webhook_secret.is_some()) {
+    if entry.driver == Driver::Aws {
+        bail!(
+            "could not rotate the secret of {name}: store the new access key of a connection to EC2 with `sluice connection add {name} --access-key-id ID --secret-access-key-file FILE`"
+        );
+    }
+    if !has_webhooks && webhook_secret.is_some() {
         bail!(
             "could not rotate the secret of {name}: connections with the driver {} do not have it",
             driver_name(entry.driver)
@@ -255,6 +283,25 @@ pub async fn remove(data: Option<PathBuf>, name: &str) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Prints one connection without its secrets, as text or JSON. Of a connection to EC2 it says whose
+/// AWS credentials are used.
+///
+/// # Errors
+/// When there is no such connection, or the store does not answer.
+pub async fn show(data: Option<PathBuf>, name: &str, format: OutputFormat) -> anyhow::Result<()> {
+    let is_local = operator_access(data.clone())?.is_some();
+    let ports = operator(data).await?;
+    let name = ConnectionName::from(name);
+    let (file, _) = read(&ports).await?;
+    let stored = file.0.get(&name).with_context(|| unknown_connection(&file, &name))?;
+    if format == OutputFormat::Json {
+        print_json(&to_json(&name, stored));
+        return Ok(());
+    }
+    print_line!("{name}: {}", description(stored, is_local));
+    Ok(())
+}
+
 /// Prints the connections without their secrets, as text or JSON, and the public key of the node
 /// pool if there is one.
 ///
@@ -300,6 +347,8 @@ fn to_json(name: &ConnectionName, connection: &StoredConnection) -> Value {
         "webhook_secrets": connection.webhook_secrets.len(),
         "landing": if connection.landing.is_merge() { "merge" } else { "fast-forward" },
         "poll_minutes": (connection.driver == Driver::Git).then(|| connection.poll_minutes()),
+        "aws_credentials":
+            (connection.driver == Driver::Aws).then(|| credentials_json(&connection.aws)),
     })
 }
 
@@ -316,10 +365,14 @@ fn description(connection: &StoredConnection, is_local: bool) -> String {
         .unwrap_or_default();
     match connection.driver {
         // In a local system, functions always call the EC2 emulator, whatever the host is.
-        Driver::Aws if is_local => {
-            "the emulated nodes of this machine; nothing is launched at Amazon".to_owned()
+        Driver::Aws if is_local => format!(
+            "the emulated nodes of this machine, with {}; nothing is launched at Amazon",
+            credentials_phrase(&connection.aws)
+        ),
+        Driver::Aws => {
+            let address = connection.api_url.as_ref().unwrap_or(host);
+            format!("EC2 at {address}, with {}", credentials_phrase(&connection.aws))
         }
-        Driver::Aws => format!("EC2 at {}", connection.api_url.as_ref().unwrap_or(host)),
         Driver::Git => format!(
             "git at {host} ({}), {token}, polled every {}",
             connection.git_url,
@@ -355,12 +408,14 @@ fn changes_only_landing(change: &ConnectionChange) -> bool {
         region,
         landing,
         poll_minutes,
+        aws,
         secrets,
         ..
     } = change;
     let addresses = [host, api_url, git_url, login, region];
-    let files = [&secrets.token, &secrets.webhook_secret];
+    let files = [&secrets.token, &secrets.webhook_secret, &secrets.secret_access_key];
     landing.is_some()
+        && aws.is_empty()
         && driver.is_none()
         && poll_minutes.is_none()
         && addresses.iter().all(|given| given.is_none())
@@ -428,18 +483,21 @@ fn unknown_connection(file: &ConnectionsFile, name: &ConnectionName) -> String {
 struct Secrets {
     token: Option<String>,
     webhook_secret: Option<String>,
+    secret_access_key: Option<String>,
 }
 
-/// Reads the token and the webhook secret from their files. Each is `None` without a file. `-` is
-/// standard input, which only one of them may be. An error for an empty file.
+/// Reads the secrets from their files. Each is `None` without a file. `-` is standard input, which
+/// only one of them may be. An error for an empty file.
 fn secrets(files: &SecretFiles) -> anyhow::Result<Secrets> {
     let is_input = |file: &Option<PathBuf>| file.as_deref() == Some(Path::new("-"));
-    if is_input(&files.token) && is_input(&files.webhook_secret) {
-        bail!("could not read both secrets from standard input: name a file for one of them");
+    let all = [&files.token, &files.webhook_secret, &files.secret_access_key];
+    if all.into_iter().filter(|file| is_input(file)).count() > 1 {
+        bail!("could not read several secrets from standard input: name files for the others");
     }
     Ok(Secrets {
         token: secret(files.token.as_deref())?,
         webhook_secret: secret(files.webhook_secret.as_deref())?,
+        secret_access_key: secret(files.secret_access_key.as_deref())?,
     })
 }
 

@@ -3,12 +3,13 @@
 //! A secret belongs to the host it was given for. It is never sent to another host because an
 //! address changed.
 
+use super::aws::{self, SecretAccessKeyFile};
 use super::{ConnectionChange, DriverArgument, LandingArgument};
 use anyhow::{Context as _, bail};
 use sluice_config::connection::Driver;
 use sluice_model::git::LandingMethod;
 use sluice_notify::Address;
-use sluice_records::connection::{StoredConnection, ec2_host, is_region};
+use sluice_records::connection::{AwsAccess, StoredConnection, ec2_host, is_region};
 use url::Url;
 
 /// The addresses of github.com's repositories and its API.
@@ -19,6 +20,7 @@ const PUBLIC: (&str, &str) = ("https://github.com", "https://api.github.com");
 pub(super) struct GivenSecrets {
     pub(super) token: bool,
     pub(super) webhook_secret: bool,
+    pub(super) secret_access_key: SecretAccessKeyFile,
 }
 
 /// Returns the connection to store: the stored one with the given options, or a new one, for GitHub
@@ -46,7 +48,7 @@ pub(super) fn validated(
     let made = match driver {
         Driver::GitHub => github(change, old)?,
         Driver::Git => git(change, old)?,
-        Driver::Aws => ec2(change, old)?,
+        Driver::Aws => ec2(change, old, given)?,
         Driver::Smtp | Driver::Mqtt => smtp_or_mqtt(driver, change, old)?,
         other => bail!(
             "could not add the connection: the driver {} is not supported yet",
@@ -56,6 +58,7 @@ pub(super) fn validated(
     let has = GivenSecrets {
         token: made.token.is_some() || given.token,
         webhook_secret: !made.webhook_secrets.is_empty() || given.webhook_secret,
+        ..given
     };
     match driver {
         Driver::GitHub if !(has.token && has.webhook_secret) => bail!(
@@ -80,7 +83,14 @@ pub(super) fn validated(
             bail!("a plain git server sends no webhooks: omit --webhook-secret-file")
         }
         Driver::Aws if given.token || given.webhook_secret => {
-            bail!("EC2 is called with the functions' own AWS credentials: omit tokens and secrets")
+            bail!(
+                "EC2 has no token and no webhooks: omit --token-file and --webhook-secret-file; its credentials are --role-arn, or --access-key-id with --secret-access-key-file"
+            )
+        }
+        Driver::GitHub | Driver::Git | Driver::Smtp | Driver::Mqtt
+            if !change.aws.is_empty() || given.secret_access_key == SecretAccessKeyFile::Given =>
+        {
+            bail!("only connections to EC2 have AWS credentials: omit their options")
         }
         _ => {}
     }
@@ -182,10 +192,12 @@ fn git(
 
 /// Returns a connection to EC2. Its canonical host, which names the region, is the given one, else
 /// that of the given region, else the stored one. An error without any of these, or if `--region`
-/// is no AWS region; a given host is not checked. `--git-url` is ignored.
+/// is no AWS region; a given host is not checked. `--git-url` is ignored. AWS credentials are those
+/// of [`aws::access`].
 fn ec2(
     change: &ConnectionChange,
     old: Option<&StoredConnection>,
+    given: GivenSecrets,
 ) -> anyhow::Result<StoredConnection> {
     if let Some(region) = change.region.as_deref().filter(|region| !is_region(region)) {
         bail!("{region} is not an AWS region; an example is eu-central-1");
@@ -201,6 +213,7 @@ fn ec2(
         driver: Driver::Aws,
         canonical_hostname: host,
         api_url,
+        aws: aws::access(&change.aws, old.map(|old| &old.aws), given.secret_access_key)?,
         ..common_fields(change, old)
     })
 }
@@ -254,6 +267,7 @@ fn common_fields(change: &ConnectionChange, old: Option<&StoredConnection>) -> S
         webhook_secrets: old.map(|old| old.webhook_secrets.clone()).unwrap_or_default(),
         landing: change.landing.map(landing_of).or(old.map(|old| old.landing)).unwrap_or_default(),
         poll_minutes: change.poll_minutes.or(old.and_then(|old| old.poll_minutes)),
+        aws: AwsAccess::default(),
     }
 }
 
@@ -339,6 +353,7 @@ fn moved(old: &StoredConnection, new: &StoredConnection) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::AwsOptions;
     use super::*;
 
     fn change() -> ConnectionChange {
@@ -356,6 +371,7 @@ mod tests {
             webhook_secrets: vec!["sealed too".to_owned()],
             landing: LandingMethod::default(),
             poll_minutes: None,
+            aws: AwsAccess::default(),
         }
     }
 
@@ -367,7 +383,11 @@ mod tests {
         validated(change, old, given).unwrap_err().to_string()
     }
 
-    const BOTH: GivenSecrets = GivenSecrets { token: true, webhook_secret: true };
+    const BOTH: GivenSecrets = GivenSecrets {
+        token: true,
+        webhook_secret: true,
+        secret_access_key: SecretAccessKeyFile::Missing,
+    };
 
     /// C5: options that are not given are kept; changing the login does not redirect an Enterprise
     /// token.
@@ -469,7 +489,16 @@ mod tests {
         };
         assert!(refusal(&ec2, None, GivenSecrets::default()).contains("not an AWS region"));
         let ec2 = ConnectionChange { region: Some("eu-central-1".to_owned()), ..ec2 };
-        assert!(refusal(&ec2, None, BOTH).contains("omit tokens"));
+        assert!(refusal(&ec2, None, BOTH).contains("omit --token-file"));
+        let with_role = AwsOptions {
+            role_arn: Some("arn:aws:iam::123456789012:role/nodes".to_owned()),
+            ..AwsOptions::default()
+        };
+        let forge = ConnectionChange { aws: with_role.clone(), ..change() };
+        assert!(refusal(&forge, None, BOTH).contains("only connections to EC2"));
+        let ec2_with_role = ConnectionChange { aws: with_role, ..ec2.clone() };
+        let made = validated(&ec2_with_role, None, GivenSecrets::default()).unwrap();
+        assert!(made.aws.role.is_some());
         assert_eq!(
             validated(&ec2, None, GivenSecrets::default()).unwrap().canonical_hostname,
             "ec2.eu-central-1.amazonaws.com"
