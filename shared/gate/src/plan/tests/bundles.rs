@@ -211,6 +211,20 @@ fn a_job_is_not_shared_across_projects_or_behind_other_builds() {
     assert_eq!(bench.landed, ["0A", "0B", "0AC"]);
 }
 
+/// D15: each member has a build of its own of `noop`, which keeps the jobs behind it not apart.
+#[test]
+fn a_job_behind_noop_runs_once_for_the_bundle() {
+    let mut bench = gate();
+    for change in ['A', 'B'] {
+        let behind = JobSummary { sharing: BuildSharing::InBundle, ..after("deploy", &["noop"]) };
+        bench.own_jobs.insert(change, vec![job("noop"), behind]);
+    }
+    bench.approve_bundle("AB", "");
+    bench.run();
+    bench.finish();
+    assert_eq!((bench.orders.len(), bench.landed.as_slice()), (1, &["0A".into(), "0B".into()][..]));
+}
+
 /// D15, Z6.4: members of different branches of one project share no builds.
 #[test]
 fn a_job_is_shared_within_a_project_only_where_the_branch_is_the_same() {
