@@ -368,7 +368,7 @@ pub(crate) enum TenantCommand {
 pub(crate) enum ConnectionCommand {
     /// Add a connection, or change the given options of an existing one. Secrets are read from
     /// files or standard input, never from arguments
-    Add(ConnectionAdd),
+    Add(Box<ConnectionAdd>),
     /// Store a new API token or webhook secret. The new token is used within a minute; the previous
     /// webhook secret stays valid until the next rotation
     Rotate(ConnectionRotate),

@@ -121,7 +121,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
             }
         },
         Command::Connection(command) => match command {
-            ConnectionCommand::Add(add) => connection::add(add.into()).await?,
+            ConnectionCommand::Add(add) => connection::add((*add).into()).await?,
             ConnectionCommand::Rotate(rotate) => {
                 let (files, check) = rotate.secrets.read();
                 connection::rotate(rotate.data.data, &rotate.name, files, check).await?;
