@@ -1,5 +1,6 @@
 //! Converts failures of the SDK to errors of the ports.
 
+use crate::endpoint::DataService;
 use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_types::error::display::DisplayErrorContext;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
@@ -27,21 +28,26 @@ pub(crate) fn is_throttling(code: &str) -> bool {
     THROTTLED.contains(&code)
 }
 
-/// Returns the error of a failed call: the service's code and message, or why there is no answer.
-/// It counts as throttled if the code asks to slow down; otherwise it counts as a call that may
+/// Returns the error of a failed call of a service: its name, code and message, or why there is no
+/// answer. It counts as throttled if the code asks to slow down; otherwise it counts as a call that may
 /// have taken effect.
-pub(crate) fn failed<E, R>(attempt: impl Into<String>, error: SdkError<E, R>) -> PortError
+pub(crate) fn failed<E, R>(
+    service: DataService,
+    attempt: impl Into<String>,
+    error: SdkError<E, R>,
+) -> PortError
 where
     E: ProvideErrorMetadata + Error + 'static,
     R: std::fmt::Debug,
 {
     let attempt = attempt.into();
-    let Some(service) = error.as_service_error() else {
-        return PortError::unknown(attempt, why_unanswered(&error));
+    let Some(answer) = error.as_service_error() else {
+        return PortError::unknown(attempt, format!("{service}: {}", why_unanswered(&error)));
     };
-    let code = service.code().unwrap_or("no code");
-    let message = service.message().unwrap_or("no message");
-    PortError { attempt, why: format!("{code}: {message}"), throttled: is_throttling(code) }
+    let code = answer.code().unwrap_or("no code");
+    let message = answer.message().unwrap_or("no message");
+    let why = format!("{service} answered {code}: {message}");
+    PortError { attempt, why, throttled: is_throttling(code) }
 }
 
 /// Returns the HTTP status of an error answer; `None` without an answer.

@@ -9,12 +9,14 @@
 
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
+pub mod endpoint;
 mod failure;
 mod limits;
 mod objects;
 pub mod provision;
 mod queues;
 mod records;
+pub mod removal;
 mod seal;
 mod settings;
 mod system;

@@ -1,5 +1,6 @@
 //! Object storage on S3: conditional puts by entity tag, listings in key order.
 
+use crate::endpoint::DataService;
 use crate::failure::{failed, status};
 use crate::limits;
 use crate::settings::{AwsSettings, BucketAddress};
@@ -48,7 +49,9 @@ impl S3Objects {
             {
                 Ok(None)
             }
-            Err(error) => Err(failed(format!("get the length of the object {key}"), error)),
+            Err(error) => {
+                Err(failed(DataService::S3, format!("get the length of the object {key}"), error))
+            }
         }
     }
 
@@ -69,7 +72,9 @@ impl S3Objects {
             .max_keys(i32::try_from(limit.min(PAGE_KEYS_MAX)).unwrap_or(i32::MAX))
             .send()
             .await
-            .map_err(|error| failed(format!("list the objects under {prefix}"), error))?;
+            .map_err(|error| {
+                failed(DataService::S3, format!("list the objects under {prefix}"), error)
+            })?;
         let more = if answer.is_truncated == Some(true) { More::Yes } else { More::No };
         let keys = answer
             .contents
@@ -102,7 +107,7 @@ impl Objects for S3Objects {
             {
                 return Ok(None);
             }
-            Err(error) => return Err(failed(attempt(), error)),
+            Err(error) => return Err(failed(DataService::S3, attempt(), error)),
         };
         let etag = found
             .e_tag
@@ -144,7 +149,7 @@ impl Objects for S3Objects {
                 let length = self.length(key).await?;
                 return Ok(length.map(|length| ObjectPart { bytes: Bytes::new(), length }));
             }
-            Err(error) => return Err(failed(attempt(), error)),
+            Err(error) => return Err(failed(DataService::S3, attempt(), error)),
         };
         let total = found
             .content_range
@@ -199,7 +204,7 @@ impl Objects for S3Objects {
                 }
                 // This includes 409, a concurrent conditional write: whether ours succeeded is
                 // unknown.
-                _ => Err(failed(format!("put the object {key}"), error)),
+                _ => Err(failed(DataService::S3, format!("put the object {key}"), error)),
             },
         }
     }
@@ -236,7 +241,7 @@ impl Objects for S3Objects {
             .send()
             .await
             .map(drop)
-            .map_err(|error| failed(format!("delete the object {key}"), error))
+            .map_err(|error| failed(DataService::S3, format!("delete the object {key}"), error))
     }
 }
 

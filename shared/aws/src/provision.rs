@@ -1,6 +1,7 @@
 //! Creates table, bucket, key and queues on an endpoint without CloudFormation, unless they exist.
 //! On AWS the template creates them.
 
+use crate::endpoint::DataService;
 use aws_config::SdkConfig;
 use aws_sdk_dynamodb::types::{
     AttributeDefinition, BillingMode, GlobalSecondaryIndex, KeySchemaElement, KeyType, Projection,
@@ -124,7 +125,7 @@ fn failed(what: String) -> impl Fn(&(dyn Error + 'static)) -> ProvisionError {
 }
 
 /// Returns the text of an error with its causes; the SDK's first line has little information.
-fn text_of(error: &(dyn Error + 'static)) -> String {
+pub(crate) fn text_of(error: &(dyn Error + 'static)) -> String {
     let causes = std::iter::successors(Some(error), |error| (*error).source());
     causes.map(ToString::to_string).collect::<Vec<_>>().join(": ")
 }
@@ -133,7 +134,8 @@ fn text_of(error: &(dyn Error + 'static)) -> String {
 /// after a minute. Then turns on expiry if wanted; a refusal of that is only logged. An existing
 /// table of another form is no error.
 async fn table(sdk_config: &SdkConfig, wanted: &TableSpec) -> Result<(), ProvisionError> {
-    let failed = failed(format!("the table {}", wanted.name));
+    let what = format!("the table {} in {}", wanted.name, DataService::DynamoDb.place(sdk_config));
+    let failed = failed(what.clone());
     let client = aws_sdk_dynamodb::Client::new(sdk_config);
     let mut create = client
         .create_table()
@@ -177,7 +179,7 @@ async fn table(sdk_config: &SdkConfig, wanted: &TableSpec) -> Result<(), Provisi
         }
         if asked == ASKED_MAX {
             let why = "it did not become active within a minute".to_owned();
-            return Err(ProvisionError { what: format!("the table {}", wanted.name), why });
+            return Err(ProvisionError { what, why });
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
@@ -219,13 +221,14 @@ async fn bucket(sdk_config: &SdkConfig, name: &str) -> Result<(), ProvisionError
         return Ok(());
     }
     let made = client.create_bucket().bucket(name).send().await;
-    made.map(drop).map_err(|error| failed(format!("the bucket {name}"))(&error))
+    let what = format!("the bucket {name} in {}", DataService::S3.place(sdk_config));
+    made.map(drop).map_err(|error| failed(what)(&error))
 }
 
 /// Creates a key with an alias, given without `alias/`, unless the alias exists, and returns the
 /// key's id.
 async fn key(sdk_config: &SdkConfig, alias: &str) -> Result<String, ProvisionError> {
-    let failed = failed(format!("the key {alias}"));
+    let failed = failed(format!("the key {alias} in {}", DataService::Kms.place(sdk_config)));
     let client = aws_sdk_kms::Client::new(sdk_config);
     let alias = format!("alias/{alias}");
     match client.describe_key().key_id(&alias).send().await {
@@ -263,7 +266,8 @@ async fn queue(
     wanted: &QueueSpec,
     known: &BTreeMap<String, String>,
 ) -> Result<String, ProvisionError> {
-    let failed = failed(format!("the queue {}", wanted.name));
+    let what = format!("the queue {} in {}", wanted.name, DataService::Sqs.place(sdk_config));
+    let failed = failed(what.clone());
     let client = aws_sdk_sqs::Client::new(sdk_config);
     if let Ok(found) = client.get_queue_url().queue_name(&wanted.name).send().await
         && let Some(url) = found.queue_url
@@ -295,8 +299,5 @@ async fn queue(
         create = create.attributes(Attribute::RedrivePolicy, policy.to_string());
     }
     let made = create.send().await.map_err(|error| failed(&error))?;
-    made.queue_url.ok_or_else(|| ProvisionError {
-        what: format!("the queue {}", wanted.name),
-        why: "it has no URL".into(),
-    })
+    made.queue_url.ok_or_else(|| ProvisionError { what, why: "it has no URL".into() })
 }

@@ -1,5 +1,6 @@
 //! The message queues on SQS: batches of ten, groups and fresh deduplication ids on FIFO queues.
 
+use crate::endpoint::DataService;
 use crate::failure::{failed, is_throttling};
 use crate::limits;
 use crate::settings::{AwsSettings, GroupsOnStandardQueues};
@@ -16,6 +17,7 @@ use sluice_runtime::port::{Incoming, Outgoing};
 use sluice_runtime::{Entropy, PortError, Queues};
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Messages in one request.
 const BATCH_MAX: usize = 10;
@@ -27,13 +29,22 @@ const WAIT_SECONDS_MAX: u32 = 20;
 const DELAY_SECONDS_MAX: u32 = 900;
 /// Characters of a message group.
 const GROUP_CHARS_MAX: usize = 128;
+/// What the code of a refused parameter begins with.
+const INVALID_PARAMETER: &str = "InvalidParameterValue";
+/// How the text of a refusal names the group.
+const GROUP_PARAMETER: &str = "MessageGroupId";
 
 pub(crate) struct SqsQueues {
     client: Client,
     urls: BTreeMap<MessageQueue, String>,
-    groups_on_standard: GroupsOnStandardQueues,
+    /// Whether groups are left out on standard queues: by the settings, or because the endpoint
+    /// refused one.
+    groups_left_out: AtomicBool,
     entropy: Arc<dyn Entropy>,
 }
+
+/// Whether this process has warned that an endpoint refuses groups.
+static GROUPS_WARNED: AtomicBool = AtomicBool::new(false);
 
 impl SqsQueues {
     /// Creates the port onto the message queues that `settings` name; makes no requests. `entropy`
@@ -49,7 +60,9 @@ impl SqsQueues {
         Self {
             client: Client::from_conf(config.build()),
             urls: settings.queue_urls.clone(),
-            groups_on_standard: settings.groups_on_standard_queues,
+            groups_left_out: AtomicBool::new(
+                settings.groups_on_standard_queues == GroupsOnStandardQueues::LeftOut,
+            ),
             entropy,
         }
     }
@@ -65,7 +78,7 @@ impl SqsQueues {
     /// Returns an entry of a batch in the SDK's form; `place` is its position in the batch. On a
     /// FIFO queue it gets a fresh deduplication id, its delay is ignored, and the message must have
     /// a group, which is not checked. On a standard queue its delay is at most 900 seconds, and the
-    /// group is left out if the settings say so.
+    /// group is left out if the settings say so or the endpoint refused one before.
     fn entry(
         &self,
         queue: MessageQueue,
@@ -82,7 +95,7 @@ impl SqsQueues {
             entry =
                 entry.set_message_group_id(group).message_deduplication_id(self.entropy.token());
         } else {
-            if self.groups_on_standard == GroupsOnStandardQueues::Sent {
+            if !self.groups_left_out.load(Ordering::Relaxed) {
                 entry = entry.set_message_group_id(group);
             }
             let delay = message.delay_seconds.min(DELAY_SECONDS_MAX);
@@ -92,6 +105,40 @@ impl SqsQueues {
         }
         entry.build().map_err(|error| PortError::unknown(format!("send to {queue:?}"), error))
     }
+
+    /// Sends one batch, of at most 10 messages, and returns what was refused of it; the ids there
+    /// are positions in the batch. An error if the whole request failed.
+    async fn send_batch(
+        &self,
+        queue: MessageQueue,
+        url: &str,
+        batch: Vec<Outgoing>,
+    ) -> Result<Vec<BatchResultErrorEntry>, PortError> {
+        let entries = batch
+            .into_iter()
+            .enumerate()
+            .map(|(place, message)| self.entry(queue, place, message))
+            .collect::<Result<Vec<_>, _>>()?;
+        let call = self.client.send_message_batch().queue_url(url).set_entries(Some(entries));
+        let answer = call.send().await;
+        let answer = answer
+            .map_err(|error| failed(DataService::Sqs, format!("send to {queue:?}"), error))?;
+        Ok(answer.failed)
+    }
+
+    /// Leaves groups out on standard queues from now on. The first time in this process it logs a
+    /// warning with the reason of a refusal.
+    fn leave_groups_out(&self, queue: MessageQueue, refused: &BatchResultErrorEntry) {
+        self.groups_left_out.store(true, Ordering::Relaxed);
+        if !GROUPS_WARNED.swap(true, Ordering::Relaxed) {
+            let reason = refused.message.as_deref().unwrap_or(&refused.code);
+            tracing::warn!(
+                ?queue,
+                reason,
+                "SQS refuses message groups on standard queues at this endpoint: messages are sent there without one, and a tenant with many of them delays the others"
+            );
+        }
+    }
 }
 
 #[async_trait]
@@ -99,24 +146,27 @@ impl Queues for SqsQueues {
     /// Sends messages in their order, in batches; without messages, sends nothing. An error, also
     /// for a single refused message, ends it: messages of earlier batches were sent, and any of
     /// this batch may have been. A queue whose URL is not configured is an error, also without
-    /// messages.
+    /// messages. Messages of a standard queue that are refused for their group are sent again
+    /// without one, and so is everything after them.
     async fn send(&self, queue: MessageQueue, messages: Vec<Outgoing>) -> Result<(), PortError> {
         let url = self.url(queue, "send to")?;
         for batch in batches(messages) {
-            let entries = batch
-                .into_iter()
-                .enumerate()
-                .map(|(place, message)| self.entry(queue, place, message))
-                .collect::<Result<Vec<_>, _>>()?;
-            let answer = self
-                .client
-                .send_message_batch()
-                .queue_url(url)
-                .set_entries(Some(entries))
-                .send()
-                .await
-                .map_err(|error| failed(format!("send to {queue:?}"), error))?;
-            if let Some(refused) = some_refused(format!("send to {queue:?}"), &answer.failed) {
+            let mut refused = self.send_batch(queue, url, batch.clone()).await?;
+            if !queue.is_fifo()
+                && let Some(first) = refused.iter().find(|entry| refuses_group(entry))
+            {
+                self.leave_groups_out(queue, first);
+                let (of_groups, others): (Vec<_>, Vec<_>) =
+                    refused.into_iter().partition(refuses_group);
+                // Only these: the others of the batch were sent.
+                let again = of_groups.iter().filter_map(|entry| {
+                    let place: usize = entry.id.parse().ok()?;
+                    batch.get(place).cloned()
+                });
+                refused = self.send_batch(queue, url, again.collect()).await?;
+                refused.extend(others);
+            }
+            if let Some(refused) = some_refused(format!("send to {queue:?}"), &refused) {
                 return Err(refused);
             }
         }
@@ -155,7 +205,7 @@ impl Queues for SqsQueues {
             .timeout_config(limits::timeouts_waiting(wait_seconds));
         let answer = poll.customize().config_override(limits).send().await;
         answer
-            .map_err(|error| failed(attempt(), error))?
+            .map_err(|error| failed(DataService::Sqs, attempt(), error))?
             .messages
             .unwrap_or_default()
             .into_iter()
@@ -177,7 +227,7 @@ impl Queues for SqsQueues {
             .send()
             .await
             .map(drop)
-            .map_err(|error| failed(format!("acknowledge in {queue:?}"), error))
+            .map_err(|error| failed(DataService::Sqs, format!("acknowledge in {queue:?}"), error))
     }
 
     /// Removes received messages for good, ten in a request. A refused receipt does not prevent the
@@ -202,7 +252,8 @@ impl Queues for SqsQueues {
                 .collect::<Result<Vec<_>, _>>()
                 .map_err(|error| PortError::unknown(attempt(), error))?;
             let call = self.client.delete_message_batch().queue_url(url).set_entries(Some(entries));
-            let answer = call.send().await.map_err(|error| failed(attempt(), error))?;
+            let answer =
+                call.send().await.map_err(|error| failed(DataService::Sqs, attempt(), error))?;
             refused = refused.or_else(|| some_refused(attempt(), &answer.failed));
         }
         refused.map_or(Ok(()), Err)
@@ -223,7 +274,7 @@ impl Queues for SqsQueues {
             .send()
             .await
             .map(drop)
-            .map_err(|error| failed(format!("postpone in {queue:?}"), error))
+            .map_err(|error| failed(DataService::Sqs, format!("postpone in {queue:?}"), error))
     }
 }
 
@@ -270,6 +321,12 @@ fn group_id(group: String) -> String {
     if allowed { group } else { hex::encode(Sha256::digest(group)) }
 }
 
+/// Returns whether a message was refused because it has a group.
+fn refuses_group(refused: &BatchResultErrorEntry) -> bool {
+    let message = refused.message.as_deref().unwrap_or_default();
+    refused.code.starts_with(INVALID_PARAMETER) && message.contains(GROUP_PARAMETER)
+}
+
 /// Returns the error of a batch with refused messages, which says how many there are and why the
 /// first was refused; `None` when all were accepted. It counts as throttled if the reason of the
 /// first asks to slow down.
@@ -278,7 +335,7 @@ fn some_refused(attempt: String, refused: &[BatchResultErrorEntry]) -> Option<Po
     Some(PortError {
         attempt,
         why: format!(
-            "{} messages of a batch were refused, the first with {}: {}",
+            "SQS refused {} messages of a batch, the first with {}: {}",
             refused.len(),
             first.code,
             first.message.as_deref().unwrap_or("no message")

@@ -1,5 +1,6 @@
 //! Encryption at rest with KMS, bound to a context that is required for decryption.
 
+use crate::endpoint::DataService;
 use crate::failure::failed;
 use crate::limits;
 use crate::settings::AwsSettings;
@@ -49,7 +50,7 @@ impl Seal for KmsSeal {
             .encryption_context(CONTEXT_KEY, context)
             .send()
             .await
-            .map_err(|error| failed(attempt(), error))?;
+            .map_err(|error| failed(DataService::Kms, attempt(), error))?;
         let blob = sealed
             .ciphertext_blob
             .ok_or_else(|| PortError::unknown(attempt(), "KMS answered without a ciphertext"))?;
@@ -67,7 +68,7 @@ impl Seal for KmsSeal {
             .encryption_context(CONTEXT_KEY, context)
             .send()
             .await
-            .map_err(|error| failed(attempt(), error))?;
+            .map_err(|error| failed(DataService::Kms, attempt(), error))?;
         let blob = opened
             .plaintext
             .ok_or_else(|| PortError::unknown(attempt(), "KMS answered without a plaintext"))?;

@@ -17,10 +17,10 @@ pub enum BucketAddress {
 /// Whether message groups are sent to standard queues, where they only serve fairness.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum GroupsOnStandardQueues {
-    /// It is sent.
+    /// It is sent, until the endpoint refuses one.
     #[default]
     Sent,
-    /// It is left out, for endpoints that refuse it.
+    /// It is left out from the first message on.
     LeftOut,
 }
 

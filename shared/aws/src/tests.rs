@@ -16,6 +16,7 @@ use sluice_runtime::object::{PutMode, PutOutcome};
 use sluice_runtime::port::{Outgoing, due_shard};
 use sluice_runtime::record::{Due, Expect, Key, Record, TransactionOutcome, Write};
 use std::collections::BTreeMap;
+use std::sync::Mutex;
 use tempfile::TempDir;
 
 struct Lab {
@@ -220,9 +221,118 @@ async fn a_partly_refused_batch_is_an_error() {
         .send(MessageQueue::Wakes, vec![message("good"), message("bad \u{1}")])
         .await;
     let error = sent.unwrap_err();
-    assert!(error.why.starts_with("1 messages"), "{error}");
+    assert!(error.why.starts_with("SQS refused 1 messages"), "{error}");
     assert!(error.why.contains("InvalidMessageContents"), "{error}");
     assert!(!error.throttled);
+}
+
+/// The lines that were logged.
+#[derive(Clone, Default)]
+struct LoggedLines(Arc<Mutex<Vec<u8>>>);
+
+impl std::io::Write for LoggedLines {
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+        self.0.lock().unwrap().write(bytes)
+    }
+
+    fn flush(&mut self) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+impl LoggedLines {
+    /// Starts to log this thread's lines here, until the guard is dropped.
+    fn start(&self) -> tracing::subscriber::DefaultGuard {
+        let lines = self.clone();
+        let subscriber = tracing_subscriber::fmt().with_ansi(false);
+        tracing::subscriber::set_default(subscriber.with_writer(move || lines.clone()).finish())
+    }
+
+    fn warnings(&self) -> Vec<String> {
+        let text = String::from_utf8(self.0.lock().unwrap().clone()).unwrap();
+        text.lines().filter(|line| line.contains("WARN")).map(str::to_owned).collect()
+    }
+}
+
+fn grouped(body: &str) -> Outgoing {
+    Outgoing { body: body.into(), group: Some("tenant".into()), delay_seconds: 0 }
+}
+
+/// C4: AWS takes a message group on a standard queue, and not every endpoint does. The only test
+/// here with such an endpoint, because the warning is logged once in a process.
+#[tokio::test]
+async fn where_a_group_is_refused_messages_are_sent_once_without_it_and_one_warning_is_logged() {
+    let lab = lab().await;
+    lab.front.sqs().refuse_groups_on_standard_queues();
+    let logged = LoggedLines::default();
+    let _guard = logged.start();
+    let sqs = aws_sdk_sqs::Client::new(&lab.sdk_config);
+    let gate = sqs
+        .create_queue()
+        .queue_name("gate.fifo")
+        .attributes(aws_sdk_sqs::types::QueueAttributeName::FifoQueue, "true");
+    let gate = gate.send().await.unwrap().queue_url.unwrap();
+    let wakes = sqs.get_queue_url().queue_name("wakes").send().await.unwrap().queue_url.unwrap();
+    let settings = AwsSettings {
+        table: "records".into(),
+        bucket: "objects".into(),
+        key_id: "seal".into(),
+        queue_urls: BTreeMap::from([(MessageQueue::Wakes, wakes), (MessageQueue::Gate, gate)]),
+        bucket_address: BucketAddress::default(),
+        groups_on_standard_queues: GroupsOnStandardQueues::default(),
+    };
+    let first = ports(&lab.sdk_config, settings.clone()).await.queues;
+    let plain = Outgoing { group: None, ..grouped("plain") };
+    first.send(MessageQueue::Wakes, vec![grouped("a"), plain, grouped("b")]).await.unwrap();
+    assert_eq!(lab.calls("SendMessageBatch"), 2, "one that was refused in part, and the rest");
+    first.send(MessageQueue::Wakes, vec![grouped("c")]).await.unwrap();
+    assert_eq!(lab.calls("SendMessageBatch"), 3, "the refusal is remembered");
+    first.send(MessageQueue::Gate, vec![grouped("ordered")]).await.unwrap();
+    let second = ports(&lab.sdk_config, settings).await.queues;
+    second.send(MessageQueue::Wakes, vec![grouped("d")]).await.unwrap();
+    let (mut bodies, mut groups) = (Vec::new(), Vec::new());
+    while bodies.len() < 5 {
+        let received = first.receive(MessageQueue::Wakes, 10, 1, 60).await.unwrap();
+        assert!(!received.is_empty(), "only {bodies:?} came");
+        groups.extend(received.iter().filter_map(|message| message.group.clone()));
+        bodies.extend(received.into_iter().map(|message| message.body));
+    }
+    bodies.sort();
+    assert_eq!(bodies, ["a", "b", "c", "d", "plain"]);
+    assert!(groups.is_empty(), "{groups:?}");
+    let ordered = first.receive(MessageQueue::Gate, 1, 1, 60).await.unwrap();
+    assert_eq!(ordered[0].group.as_deref(), Some("tenant"), "FIFO queues need their groups");
+    // No other refusal is hidden. `lab.ports` still sends groups.
+    let bad = "bad \u{1}";
+    let plain = Outgoing { group: None, ..grouped(bad) };
+    for messages in [vec![grouped("good"), plain], vec![grouped("good"), grouped(bad)]] {
+        let error = lab.ports.queues.send(MessageQueue::Wakes, messages).await.unwrap_err();
+        assert!(error.why.contains("InvalidMessageContents"), "{error}");
+    }
+    let warnings = logged.warnings();
+    assert_eq!(warnings.len(), 1, "{warnings:?}");
+    assert!(warnings[0].contains("MessageGroupId"), "{warnings:?}");
+}
+
+/// C4
+#[tokio::test]
+async fn a_service_with_a_url_of_its_own_is_called_there() {
+    let lab = lab().await;
+    let (address, serving) = sluice_emulator::data::serve(Arc::clone(&lab.front), 0).await.unwrap();
+    let endpoint = endpoint::DataEndpoint::from_variables("http://127.0.0.1:1", |name| {
+        (name == "AWS_ENDPOINT_URL_SQS").then(|| format!("http://{address}"))
+    });
+    let base = endpoint::DataEndpoint::usual_sources()
+        .empty_test_environment()
+        .retry_config(aws_smithy_types::retry::RetryConfig::disabled())
+        .region(Region::new(DEFAULT_REGION))
+        .credentials_provider(Credentials::new("AKIDTEST", "secret", None, None, "tests"));
+    let sdk_config = endpoint.sdk_config(base).await;
+    let queue = aws_sdk_sqs::Client::new(&sdk_config).get_queue_url().queue_name("wakes");
+    assert!(queue.send().await.unwrap().queue_url.unwrap().ends_with("/wakes"));
+    let table = aws_sdk_dynamodb::Client::new(&sdk_config).describe_table().table_name("records");
+    table.send().await.unwrap_err();
+    serving.abort();
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ mod rows;
 
 use std::collections::BTreeMap;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -40,6 +41,7 @@ pub struct Sqs {
     state: Mutex<State>,
     account: Account,
     base_url: Mutex<String>,
+    groups_on_standard_refused: AtomicBool,
 }
 
 struct State {
@@ -120,7 +122,14 @@ impl Sqs {
             state: Mutex::new(state),
             account,
             base_url: Mutex::new("http://127.0.0.1".to_owned()),
+            groups_on_standard_refused: AtomicBool::new(false),
         })
+    }
+
+    /// Lets standard queues refuse every message with a group from now on, which AWS does not, but
+    /// other endpoints do. FIFO queues take groups as before.
+    pub fn refuse_groups_on_standard_queues(&self) {
+        self.groups_on_standard_refused.store(true, Ordering::Relaxed);
     }
 
     /// Sets the start of queue URLs, for example `http://127.0.0.1:4566`; later responses show it.
@@ -211,6 +220,17 @@ impl Sqs {
     /// # Errors
     /// [`SqsError::Refused`] for what the queue does not take.
     pub fn send(&self, name: &str, message: NewMessage) -> Result<Sent, SqsError> {
+        if let Some(group) = &message.group
+            && self.groups_on_standard_refused.load(Ordering::Relaxed)
+            && !self.lock().entry(name)?.queue.settings().is_fifo()
+        {
+            return Err(SqsError::Refused(Refusal::InvalidParameter {
+                parameter: "MessageGroupId",
+                value: group.clone(),
+                reason: "The request includes a parameter that is not valid for this queue type"
+                    .to_owned(),
+            }));
+        }
         self.change(name, |queue, _| queue.send(message, now_ms()))
     }
 

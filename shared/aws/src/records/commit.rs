@@ -3,6 +3,7 @@
 
 use super::DynamoRecords;
 use super::item::{self, Item, encode, key_item, number};
+use crate::endpoint::DataService;
 use crate::failure::failed;
 use aws_sdk_dynamodb::error::{ProvideErrorMetadata, SdkError};
 use aws_sdk_dynamodb::operation::put_item::PutItemError;
@@ -106,7 +107,7 @@ impl DynamoRecords {
                     Ok(TransactionOutcome::ConditionFailed(vec![key]))
                 }
             }
-            _ => Err(failed(format!("write {key}"), error)),
+            _ => Err(failed(DataService::DynamoDb, format!("write {key}"), error)),
         }
     }
 
@@ -132,7 +133,7 @@ impl DynamoRecords {
             {
                 Ok(TransactionOutcome::ConditionFailed(vec![key]))
             }
-            Err(error) => Err(failed(format!("delete {key}"), error)),
+            Err(error) => Err(failed(DataService::DynamoDb, format!("delete {key}"), error)),
         }
     }
 
@@ -267,7 +268,7 @@ fn cancelled<R: std::fmt::Debug>(
     let Some(TransactWriteItemsError::TransactionCanceledException(cancel)) =
         error.as_service_error()
     else {
-        return Err(failed(attempt, error));
+        return Err(failed(DataService::DynamoDb, attempt, error));
     };
     let reasons = cancel.cancellation_reasons();
     let code = |reason: &CancellationReason| reason.code().unwrap_or("None").to_owned();

@@ -3,6 +3,7 @@
 mod commit;
 mod item;
 
+use crate::endpoint::DataService;
 use crate::failure::failed;
 use crate::limits;
 use crate::settings::AwsSettings;
@@ -54,7 +55,7 @@ impl DynamoRecords {
             .consistent_read(true)
             .send()
             .await
-            .map_err(|error| failed(format!("read {key}"), error))?;
+            .map_err(|error| failed(DataService::DynamoDb, format!("read {key}"), error))?;
         answer.item.map(decode).transpose()
     }
 
@@ -103,7 +104,7 @@ impl DynamoRecords {
             .request_items(&self.table, asked)
             .send()
             .await
-            .map_err(|error| failed(&attempt, error))?;
+            .map_err(|error| failed(DataService::DynamoDb, &attempt, error))?;
         let records = answer
             .responses
             .unwrap_or_default()
@@ -137,7 +138,7 @@ impl DynamoRecords {
                 .set_exclusive_start_key(from)
                 .send()
                 .await
-                .map_err(|error| failed(attempt, error))?;
+                .map_err(|error| failed(DataService::DynamoDb, attempt, error))?;
             let got = page.items.unwrap_or_default();
             empty_pages = if got.is_empty() { empty_pages + 1 } else { 0 };
             items.extend(got);
