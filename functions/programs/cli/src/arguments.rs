@@ -208,7 +208,8 @@ pub(crate) struct UpArguments {
     #[arg(long)]
     pub(crate) processes: bool,
     /// Use another AWS-compatible endpoint for DynamoDB, S3, SQS and KMS; credentials come from the
-    /// environment
+    /// environment, where AWS_ENDPOINT_URL_DYNAMODB, _S3, _SQS and _KMS name another URL for one
+    /// service
     #[arg(long, value_name = "URL")]
     pub(crate) endpoint: Option<String>,
     /// Prefix of the names of the table, bucket and queues at that endpoint
@@ -272,6 +273,10 @@ pub(crate) struct DemoArguments {
     /// Run each function and the executor in separate processes
     #[arg(long)]
     pub(crate) processes: bool,
+    /// Use another AWS-compatible endpoint, as `sluice up` does; what the demo creates there has
+    /// names of its own and is removed at the end
+    #[arg(long, value_name = "URL", conflicts_with_all = ["processes", "latency"])]
+    pub(crate) endpoint: Option<String>,
     /// Response time of the data services
     #[arg(long, value_enum, default_value = "local")]
     pub(crate) latency: LatencyChoice,
@@ -593,7 +598,9 @@ impl From<UpArguments> for up::UpArguments {
             data: arguments.data.data,
             listen: arguments.listen,
             functions: functions(arguments.processes),
-            endpoint: arguments.endpoint.map(|url| Endpoint { url, stack: arguments.stack }),
+            endpoint: arguments
+                .endpoint
+                .map(|url| Endpoint::from_environment(url, arguments.stack)),
             latency: arguments.latency.into(),
             tick_seconds: arguments.tick,
             forge: !arguments.no_forge,
@@ -634,6 +641,22 @@ impl From<ConnectionAdd> for connection::ConnectionChange {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// C4: a demo on another endpoint runs in one process, with that endpoint's response times.
+    #[test]
+    fn a_demo_on_another_endpoint_takes_no_option_that_needs_the_emulator() {
+        let read =
+            |words: &[&str]| match Cli::try_parse_from([&["sluice", "demo"][..], words].concat()) {
+                Ok(Cli { command: Command::Demo(arguments) }) => Some(arguments.endpoint),
+                _ => None,
+            };
+        let there = &["--endpoint", "http://127.0.0.1:4566"][..];
+        assert_eq!(read(&[]), Some(None));
+        assert_eq!(read(there), Some(Some("http://127.0.0.1:4566".to_owned())));
+        for more in [&["--processes"][..], &["--latency", "aws"], &["--latency", "local"]] {
+            assert_eq!(read(&[there, more].concat()), None, "{more:?}");
+        }
+    }
 
     /// L1.2: building an image by hand needs the tenant and the image, and nothing else.
     #[test]

@@ -46,6 +46,7 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
                 data: arguments.data,
                 keep: arguments.keep,
                 functions,
+                endpoint: arguments.endpoint,
                 latency,
                 slots: arguments.slots,
             };

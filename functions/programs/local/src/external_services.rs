@@ -3,13 +3,13 @@
 //! Creates a missing table, bucket, key and queues there from the template. Nodes stay on this
 //! machine: they are the emulator's EC2, at its own address, with the same credentials.
 
-use crate::{Endpoint, MachineSettings};
+use crate::{Endpoint, MachineSettings, TEMPLATE_FILE};
 use anyhow::{Context as _, bail};
 use async_trait::async_trait;
-use aws_config::BehaviorVersion;
 use aws_credential_types::provider::ProvideCredentials as _;
+use sluice_aws::endpoint::{DataEndpoint, DataService};
 use sluice_aws::provision::{KeyAttribute, KeyKind, QueueSpec, ResourceSpec, TableSpec, provision};
-use sluice_aws::{AwsSettings, SdkConfig};
+use sluice_aws::{AwsSettings, SdkConfig, removal};
 use sluice_emulator::data::{DataOptions, Front as Data, Principal, SecretAccessKey, serve};
 use sluice_emulator::ec2::Ec2;
 use sluice_emulator::http::{Front as HttpEvents, HttpFront, Routes};
@@ -24,7 +24,7 @@ use sluice_model::wakeup::MessageQueue;
 use sluice_runtime::{PortError, Queues};
 use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::net::TcpListener;
@@ -34,11 +34,22 @@ use tokio::task::JoinHandle;
 const POLL_SECONDS: u32 = 2;
 /// The variable with the id of an existing key, for endpoints that cannot create one.
 const KEY_VARIABLE: &str = "SLUICE_KEY";
+/// The file in the data directory that says at which endpoint there are resources.
+const RESOURCES_FILE: &str = "endpoint.json";
+
+/// Where a system has created resources at another endpoint.
+#[derive(serde::Serialize, serde::Deserialize)]
+struct ResourceLocation {
+    /// The variables that lead to the endpoint.
+    variables: BTreeMap<String, String>,
+    /// The prefix of resource names there.
+    stack: String,
+}
 
 /// A machine whose data services are at another endpoint.
 pub(super) struct ExternalServices {
     plan: TemplatePlan,
-    endpoint: String,
+    endpoint: DataEndpoint,
     sdk_config: SdkConfig,
     sources: Sources,
     http: HttpFront,
@@ -48,16 +59,16 @@ pub(super) struct ExternalServices {
 impl ExternalServices {
     /// Creates the missing table, bucket, key and queues at the endpoint, and starts on this
     /// machine the EC2 emulator, all functions in this process, and the HTTP front. Existing
-    /// resources are not changed. Credentials come from the environment; fault injection and
-    /// latency are not supported.
+    /// resources are not changed. Before it creates any, it stores in the data directory where they
+    /// are, for [`remove`]. Credentials come from the environment; fault injection and latency are
+    /// not supported.
     pub(super) async fn start(
         endpoint: &Endpoint,
         settings: MachineSettings<'_>,
         ec2: &Ec2,
     ) -> anyhow::Result<Self> {
-        let Endpoint { url: endpoint, stack } = endpoint;
-        let sdk_config =
-            aws_config::defaults(BehaviorVersion::latest()).endpoint_url(endpoint).load().await;
+        let Endpoint { services: endpoint, stack } = endpoint;
+        let sdk_config = endpoint.sdk_config(DataEndpoint::usual_sources()).await;
         let keys = sdk_config
             .credentials_provider()
             .context("there are no AWS credentials in the environment")?;
@@ -68,14 +79,13 @@ impl ExternalServices {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, settings.port))
             .await
             .context("could not listen for HTTP")?;
-        let mut template_context = TemplatePlace::machine(endpoint);
-        template_context.stack.clone_from(stack);
+        let mut template_context = template_context(endpoint.url(), stack, &sdk_config);
         template_context.parameters.extend(settings.parameters.clone());
-        if let Some(region) = sdk_config.region() {
-            template_context.region = region.to_string();
-        }
         let mut plan = template::read(&settings.template, &template_context)
             .context("could not read the template")?;
+        let location = ResourceLocation { variables: endpoint.variables(), stack: stack.clone() };
+        std::fs::write(settings.data.join(RESOURCES_FILE), serde_json::to_vec_pretty(&location)?)
+            .context("could not store where resources are created")?;
         let provided = provision(&sdk_config, &required_resources(&plan, stack)?).await?;
         let key_id = std::env::var(KEY_VARIABLE).ok().or(provided.key_id.clone());
         set_queue_urls(&mut plan, &provided.queue_urls, key_id.as_deref());
@@ -96,7 +106,7 @@ impl ExternalServices {
             let environment = FunctionEnvironment::from_variables(
                 &sdk_config,
                 &function.environment,
-                endpoint,
+                endpoint.url(),
                 cache,
             )
             .await?;
@@ -118,7 +128,7 @@ impl ExternalServices {
             (HttpEvents::new(&template_context.account), Routes::new(&plan.routes));
         let http = HttpFront::start(listener, events, routes, settings.host_names, functions)
             .context("could not start the HTTP front")?;
-        Ok(Self { plan, endpoint: endpoint.to_owned(), sdk_config, sources, http, nodes })
+        Ok(Self { plan, endpoint: endpoint.clone(), sdk_config, sources, http, nodes })
     }
 
     /// Returns the plan of the template, with the URLs and the key of the endpoint.
@@ -131,8 +141,8 @@ impl ExternalServices {
         format!("http://{}", self.nodes.0)
     }
 
-    /// Returns the address of the data services, as it was given.
-    pub(super) fn endpoint(&self) -> &str {
+    /// Returns the addresses of the data services, as they were given.
+    pub(super) fn endpoint(&self) -> &DataEndpoint {
         &self.endpoint
     }
 
@@ -145,7 +155,7 @@ impl ExternalServices {
         Ok(FunctionEnvironment::from_variables(
             &self.sdk_config,
             self.environment()?,
-            &self.endpoint,
+            self.endpoint.url(),
             cache,
         )
         .await?)
@@ -164,6 +174,53 @@ impl ExternalServices {
         self.sources.stop().await;
         self.nodes.1.abort();
     }
+}
+
+/// Returns the addresses of an endpoint, one line for each service.
+pub(super) fn addresses(endpoint: &DataEndpoint) -> impl Iterator<Item = String> {
+    DataService::ALL
+        .into_iter()
+        .map(|service| format!("{service:<14} {}", endpoint.url_of(service)))
+}
+
+/// Removes everything that a system with this data directory has created at another endpoint, by
+/// the built-in template's copy there, and forgets it. Returns the prefix of the names of what was
+/// removed; `None` without a call if no system with this directory has used another endpoint, or
+/// its resources were removed. No system may use the directory at the same time. Credentials come
+/// from the environment.
+pub(super) async fn remove(data: &Path) -> anyhow::Result<Option<String>> {
+    let file = data.join(RESOURCES_FILE);
+    let text = match std::fs::read(&file) {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(None),
+        read => read.with_context(|| format!("could not read {}", file.display()))?,
+    };
+    let location: ResourceLocation = serde_json::from_slice(&text)
+        .with_context(|| format!("could not read {}: it is damaged", file.display()))?;
+    let ResourceLocation { variables, stack } = location;
+    let endpoint = DataEndpoint::read(|name| variables.get(name).cloned())
+        .with_context(|| format!("could not read {}: it has no endpoint", file.display()))?;
+    let left = || {
+        format!("resources with names that begin with {stack} may be left at {}", endpoint.url())
+    };
+    let sdk_config = endpoint.sdk_config(DataEndpoint::usual_sources()).await;
+    let plan = template::read(
+        &data.join(TEMPLATE_FILE),
+        &template_context(endpoint.url(), &stack, &sdk_config),
+    );
+    let resources = required_resources(&plan.with_context(left)?, &stack).with_context(left)?;
+    removal::remove(&sdk_config, &resources).await.with_context(left)?;
+    std::fs::remove_file(&file).with_context(|| format!("could not remove {}", file.display()))?;
+    Ok(Some(stack))
+}
+
+/// Returns the place of the template at an endpoint, without parameters.
+fn template_context(url: &str, stack: &str, sdk_config: &SdkConfig) -> TemplatePlace {
+    let mut place = TemplatePlace::machine(url);
+    stack.clone_into(&mut place.stack);
+    if let Some(region) = sdk_config.region() {
+        place.region = region.to_string();
+    }
+    place
 }
 
 /// Returns the resources that the endpoint must have: table, bucket, key and queues, dead letter

@@ -34,6 +34,7 @@ use bytes::Bytes;
 use executor::LocalExecutor;
 use external_services::ExternalServices;
 use services::Services;
+use sluice_aws::endpoint::DataEndpoint;
 use sluice_emulator::data::{DataOptions, Meter, Victim};
 use sluice_emulator::ec2::{Ec2, Ec2Options};
 use sluice_emulator::http::HostNames;
@@ -56,6 +57,8 @@ use tracing::Instrument as _;
 
 /// The built-in template.
 const TEMPLATE: &str = include_str!("../../../../infra/template.yaml");
+/// Its copy in the data directory.
+const TEMPLATE_FILE: &str = "template.yaml";
 
 /// Where functions run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -69,10 +72,21 @@ pub enum Functions {
 /// Another AWS-compatible endpoint for the data services.
 #[derive(Debug, Clone)]
 pub struct Endpoint {
-    /// The address.
-    pub url: String,
+    /// The addresses of the services.
+    pub services: DataEndpoint,
     /// The prefix of resource names there.
     pub stack: String,
+}
+
+impl Endpoint {
+    /// Returns the endpoint at a URL, whose resource names begin with `stack`. The environment
+    /// variables `AWS_ENDPOINT_URL_DYNAMODB`, `_S3`, `_SQS` and `_KMS` name other URLs for single
+    /// services.
+    #[must_use]
+    pub fn from_environment(url: String, stack: String) -> Self {
+        let services = DataEndpoint::from_variables(url, |name| std::env::var(name).ok());
+        Self { services, stack }
+    }
 }
 
 /// How to start a local system.
@@ -396,7 +410,7 @@ impl<'a> MachineSettings<'a> {
         let template = match &options.template {
             Some(path) => path.clone(),
             None => {
-                let path = data.join("template.yaml");
+                let path = data.join(TEMPLATE_FILE);
                 std::fs::write(&path, TEMPLATE)
                     .with_context(|| format!("could not write {}", path.display()))?;
                 path

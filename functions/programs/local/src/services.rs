@@ -30,7 +30,7 @@ impl Services {
     pub(super) fn endpoint(&self) -> String {
         match self {
             Self::Machine(machine) => format!("http://{}", machine.data_address()),
-            Self::ExternalServices(elsewhere) => elsewhere.endpoint().to_owned(),
+            Self::ExternalServices(elsewhere) => elsewhere.endpoint().url().to_owned(),
         }
     }
 
@@ -84,23 +84,27 @@ impl Services {
         }
     }
 
-    /// Returns the environment variables for commands of an operator, with the address of the data
+    /// Returns the environment variables for commands of an operator, with the addresses of the data
     /// services. For data services on this machine, also has the credentials and the region.
     /// Credentials of another endpoint are left out, because the caller stores the result: commands
     /// take them from their own environment.
     pub(super) fn operator_environment(&self) -> anyhow::Result<BTreeMap<String, String>> {
-        let mut environment = match self {
+        let environment = match self {
             Self::Machine(machine) => {
                 let equipment = equipment(machine, OPERATOR)?;
                 let mut environment = equipment.environment;
                 let keys = equipment.credentials.environment().into_iter();
                 environment.extend(keys.map(|(name, value)| (name.to_owned(), value)));
                 environment.insert("AWS_REGION".to_owned(), equipment.region);
+                environment.insert("AWS_ENDPOINT_URL".to_owned(), self.endpoint());
                 environment
             }
-            Self::ExternalServices(elsewhere) => elsewhere.environment()?.clone(),
+            Self::ExternalServices(elsewhere) => {
+                let mut environment = elsewhere.environment()?.clone();
+                environment.extend(elsewhere.endpoint().variables());
+                environment
+            }
         };
-        environment.insert("AWS_ENDPOINT_URL".to_owned(), self.endpoint());
         Ok(environment)
     }
 

@@ -29,12 +29,13 @@ pub mod tenant;
 use crate::operator_access::OperatorAccess;
 use crate::output::print_line;
 use anyhow::{Context as _, bail};
-use aws_config::{BehaviorVersion, Region};
+use aws_config::Region;
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
 use clap::{Args, ValueEnum};
 use serde_json::Value;
-use sluice_aws::{AwsSettings, SdkConfig};
+use sluice_aws::AwsSettings;
+use sluice_aws::endpoint::DataEndpoint;
 use sluice_config::plain_json;
 use sluice_runtime::Ports;
 use std::path::PathBuf;
@@ -137,15 +138,16 @@ pub async fn operator(data: Option<PathBuf>) -> anyhow::Result<Ports> {
             data.display()
         );
     }
-    let mut base = aws_config::defaults(BehaviorVersion::latest()).endpoint_url(endpoint);
+    let variable = |name: &str| operator_access.environment.get(name).cloned();
+    let endpoint = DataEndpoint::from_variables(endpoint, variable);
+    let mut base = DataEndpoint::usual_sources();
     // A system at another endpoint stores no keys, so they come from our environment.
     if !key("AWS_ACCESS_KEY_ID").is_empty() {
         base = base
             .region(Region::new(key("AWS_REGION")))
             .credentials_provider(SharedCredentialsProvider::new(credentials));
     }
-    let sdk_config: SdkConfig = base.load().await;
-    let settings =
-        AwsSettings::from_variables(|name| operator_access.environment.get(name).cloned())?;
+    let sdk_config = endpoint.sdk_config(base).await;
+    let settings = AwsSettings::from_variables(variable)?;
     Ok(sluice_aws::ports(&sdk_config, settings).await)
 }

@@ -57,16 +57,16 @@ enum TreeComparison {
 /// Prints the table of outcomes, the checks of the scenario, the unfinished work and the costs.
 /// `changes` must be the scenario's four changes, in order. Waits up to 20 seconds each for
 /// webhooks and for work to end. Returns exit status 0 only if every expectation is met, else 1; an
-/// error if B or D was never in the gate. Also writes the report of calls to the data directory.
+/// error if B or D was never in the gate. Also writes the report of calls to the data directory. Calls
+/// of another endpoint are not counted: without a cost meter, costs and calls are left out.
 pub(super) async fn print_table(
     local: &Local,
     forge: &LocalForge,
     changes: &[DemoChange],
     narrator: &Narrator,
 ) -> anyhow::Result<ExitCode> {
-    let report = local.meter().map(Meter::snapshot).unwrap_or_default();
+    let report = local.meter().map(Meter::snapshot);
     let unhandled = wait_for_webhooks(local.operator(), forge).await?;
-    let meter = write_calls(local.data(), &report)?;
     let sets = audit::buildsets(local.operator()).await?;
     narrator.title("Outcome");
     print_progress!(
@@ -106,14 +106,17 @@ pub(super) async fn print_table(
     print_progress!("  ignored parts of the template: {}", ignored.len());
     is_as_expected &= ignored.is_empty();
     local.absent().for_each(|what| print_progress!("    not available on one machine: {what}"));
-    print_costs(
-        &report,
-        changes.len(),
-        builds,
-        session_writes(local.operator()).await?,
-        narrator.seconds() / 60.0,
-    );
-    print_progress!("  calls by function and operation: {}", meter.display());
+    if let Some(report) = report {
+        print_costs(
+            &report,
+            changes.len(),
+            builds,
+            session_writes(local.operator()).await?,
+            narrator.seconds() / 60.0,
+        );
+        let calls = write_calls(local.data(), &report)?;
+        print_progress!("  calls by function and operation: {}", calls.display());
+    }
     print_progress!("  {:.0} s in all\n", narrator.seconds());
     print_progress!(
         "{}",
