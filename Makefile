@@ -15,10 +15,10 @@ PROGRAM := $(TARGET)/debug/sluice
 RANDOM_SEED = $$(od -An -N6 -tu8 /dev/urandom | tr -d " ")
 
 .DEFAULT_GOAL := help
-.PHONY: help setup build demo up test test-wide bench sim mutations fuzz fuzzers lint format template dependencies advisories docs
+.PHONY: help setup build demo demo-ministack up test test-wide bench sim mutations fuzz fuzzers lint format template dependencies advisories docs
 
 help: ## Lists the targets.
-	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 20
+	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 setup: ## Installs what is missing: OpenSSH, bubblewrap, rsync, ansible-core in a Python environment, a C compiler.
 	@infra/executor/install.sh
@@ -30,6 +30,9 @@ build: setup ## Builds the programs.
 
 demo: build ## Starts a system in a fresh directory and gates four changes, with every decision and its reason.
 	@$(PROGRAM) demo $(ARGS)
+
+demo-ministack: build ## As demo, with the data services of ministack, an emulator of AWS that others wrote.
+	@$(TARGET)/debug/on-ministack $(PROGRAM) demo --endpoint {} $(ARGS)
 
 up: build ## Runs the whole system on this machine until Ctrl-C.
 	@exec $(PROGRAM) up $(ARGS)

@@ -1,10 +1,11 @@
-//! Third-party endpoints for tests: installed once, started as child processes on a free port of
-//! 127.0.0.1, and stopped by process id.
+//! Third-party programs for tests, installed once. Endpoints are started as child processes on a
+//! free port of 127.0.0.1, and stopped by process id.
 
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 pub mod ministack;
 pub mod versitygw;
+pub mod zuul_client;
 
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
@@ -40,11 +41,15 @@ impl Drop for Foreign {
     }
 }
 
-/// Returns cargo's target directory: a test runs in `deps` of one of its profiles, beside a `tmp`
-/// that cargo makes for tests.
+/// Returns cargo's target directory, and makes `tmp` in it: a program runs in one of its profiles,
+/// and a test in `deps` of a profile.
 fn target() -> PathBuf {
-    let test = std::env::current_exe().unwrap();
-    test.ancestors().nth(3).unwrap().to_owned()
+    let program = std::env::current_exe().unwrap();
+    let directory = program.parent().unwrap();
+    let profile = if directory.ends_with("deps") { directory.parent().unwrap() } else { directory };
+    let target = profile.parent().unwrap().to_owned();
+    std::fs::create_dir_all(target.join("tmp")).unwrap();
+    target
 }
 
 /// Returns the directory of an installed endpoint; `install` fills it unless that was done before.
@@ -65,6 +70,16 @@ fn installed(name: &str, install: impl FnOnce(&Path)) -> PathBuf {
         File::create(mark).unwrap();
     }
     directory
+}
+
+/// Returns a virtual environment of Python with one package.
+fn python_environment(name: &str, package: &str) -> PathBuf {
+    const TOOL: &str = "Python 3.10 or later with venv and pip (python3-venv)";
+    installed(name, |directory| {
+        step(Command::new("python3").args(["-m", "venv"]).arg(directory), TOOL);
+        let mut pip = Command::new(directory.join("bin/pip"));
+        step(pip.args(["install", "--quiet", "--disable-pip-version-check", package]), TOOL);
+    })
 }
 
 /// Runs one step of an installation. `tool` says what to install when its program is missing.

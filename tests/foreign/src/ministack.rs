@@ -1,21 +1,15 @@
 //! ministack: DynamoDB, S3, SQS and KMS in Python, MIT licence, from PyPI.
 
-use super::{Foreign, accepts, installed, started, step};
+use super::{Foreign, accepts, python_environment, started};
 use std::process::Command;
 
 /// Its name and version.
 pub const NAME: &str = "ministack-1.5.33";
 const PACKAGE: &str = "ministack==1.5.33";
-const TOOL: &str = "Python 3.10 or later with venv and pip (python3-venv)";
 
 /// Starts it, installed in a virtual environment of its own.
 pub async fn start() -> Foreign {
-    let directory = installed(NAME, |directory| {
-        step(Command::new("python3").args(["-m", "venv"]).arg(directory), TOOL);
-        let mut pip = Command::new(directory.join("bin/pip"));
-        step(pip.args(["install", "--quiet", "--disable-pip-version-check", PACKAGE]), TOOL);
-    });
-    let program = directory.join("bin/ministack");
+    let program = python_environment(NAME, PACKAGE).join("bin/ministack");
     started(
         NAME,
         |port, data| {
