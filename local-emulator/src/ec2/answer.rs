@@ -1,7 +1,6 @@
 //! Answers in XML.
 
-use super::MachineImage;
-use super::store::Record;
+use super::store::{ListedImage, Record};
 use bytes::Bytes;
 use http::{HeaderValue, Response, StatusCode};
 use std::collections::BTreeMap;
@@ -117,17 +116,23 @@ pub(super) fn changes(changes: &[(String, &'static str, &'static str)]) -> Strin
     format!("<instancesSet>{}</instancesSet>", changes.iter().map(item).collect::<String>())
 }
 
-/// Returns the XML of images, all available and owned by the account `owner`.
-pub(super) fn images(images: &[&MachineImage], owner: &str) -> String {
-    let item = |image: &&MachineImage| {
+/// Returns the XML of images, all owned by the account `owner`.
+pub(super) fn images(images: &[&ListedImage], owner: &str) -> String {
+    let item = |image: &&ListedImage| {
         let fields = [
             ("imageId", &*image.id),
-            ("imageState", "available"),
+            ("imageState", image.state.as_str()),
             ("imageOwnerId", owner),
             ("name", &image.name),
             ("creationDate", &image.created),
         ];
-        format!("<item>{}<tagSet/></item>", fields.map(|(name, text)| element(name, text)).concat())
+        let fields = fields.map(|(name, text)| element(name, text)).concat();
+        format!("<item>{fields}{}</item>", tag_set(&image.tags))
     };
     format!("<imagesSet>{}</imagesSet>", images.iter().map(item).collect::<String>())
+}
+
+/// Returns the XML of the id of an image that is being made.
+pub(super) fn image_id(id: &str) -> String {
+    element("imageId", id)
 }

@@ -1,7 +1,7 @@
 //! Makes what runs follow the record: each machine's next step, on a task of its own.
 
 use super::store::{Record, State};
-use super::{Boot, Ec2};
+use super::{Boot, Ec2, images};
 use crate::data::{StoreError, now_ms};
 use std::time::Duration;
 
@@ -42,15 +42,17 @@ async fn start(ec2: &Ec2, record: Record) -> Result<(), StoreError> {
     let id = record.id.clone();
     let (host, check) = (ec2.inner.host.clone(), ec2.clone());
     let started = tokio::task::spawn_blocking(move || {
+        let image = || images::root(&check, &record.image);
         // Checked under the machine's lock: a terminating machine must not start again.
-        host.start(&record, || {
+        let wanted = || {
             check
                 .store()
                 .find(&record.id)
                 .ok()
                 .flatten()
                 .is_some_and(|now| matches!(now.state, State::Pending | State::Running))
-        })
+        };
+        host.start(&record, image, wanted)
     });
     match started.await {
         Ok(Ok(())) => {}
@@ -73,6 +75,7 @@ async fn end(ec2: &Ec2, record: Record) -> Result<(), StoreError> {
                 State::Terminated,
                 Some(now_ms()),
             )?;
+            images::remove_unused(ec2)?;
         }
         Ok(Err(error)) => {
             tracing::error!(instance = record.id, %error, "a machine's files are left behind")

@@ -1,51 +1,53 @@
-//! A machine: an SSH server on a loopback address of its own, in its own view of the file system
-//! (bubblewrap).
+//! A node: a machine of its own on this one, with an SSH server.
 //!
-//! It sees this machine's files read-only and its own `/home`, `/root`, `/tmp`, `/var/tmp`, `/run`,
-//! processes and logins. The server leads a process group and its own process namespace, so
-//! everything started in it ends with it. It survives a killed emulator: a note written before the
-//! process starts identifies it for the next emulator.
+//! It has its own file system, users, processes and name, and its own network where this machine
+//! allows that ([`network`](super::network)). Its root is no user of this machine
+//! ([`rights`](super::rights)). Where this machine allows none of that, it is a
+//! [`sandbox`](super::sandbox). All of that is namespaces, mounts included, which end with the
+//! node's first process. That process leads a process group and its own process namespace, so
+//! everything started in the node ends with it. It survives a killed emulator: a note written
+//! before the process starts identifies it for the next emulator.
 
+use super::image::{self, NodeFiles};
+use super::network::{self, Network};
 use super::parameters::Refusal;
 use super::process::{self, NOTE, living, write_whole};
+use super::rights::{NetworkNamespace, NodeError, Rights};
+use super::server::{host_keys, sshd_config};
 use super::store::Record;
 use super::user_data::{self, Setup};
+use super::{Ec2Options, Isolation, sandbox};
 use rustix::process::{Pid, Signal, kill_process_group};
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io::{self, ErrorKind};
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
-use std::os::unix::fs::{PermissionsExt, chown};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::Child;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-/// The first user id of a machine's own logins.
-const FIRST_UID: u32 = 2_000;
 /// The number of addresses that are tried with one port. If it is in use on all of these, it is
 /// probably in use everywhere.
 const ADDRESSES_MAX: usize = 300;
-/// SSH ports that are tried after the one that was asked for: any user may listen there.
+/// SSH ports of nodes in this machine's network that are tried after the one that was asked for:
+/// any user may listen there.
 const OTHER_PORTS: std::ops::Range<u16> = 2_200..2_210;
+/// The first port at which root of a node may listen in this machine's network.
+const FIRST_PORT: u16 = 1_024;
 /// How long a server may take until it answers.
 const BOOT_LIMIT: Duration = Duration::from_secs(10);
 /// How long a killed process may take until it is gone.
 const END_LIMIT: Duration = Duration::from_secs(5);
-/// What root keeps inside: enough for sshd and file owners, nothing that reaches the machine around
-/// it.
-const CAPABILITIES: [&str; 9] = [
-    "CAP_CHOWN",
-    "CAP_DAC_OVERRIDE",
-    "CAP_FOWNER",
-    "CAP_KILL",
-    "CAP_SETGID",
-    "CAP_SETUID",
-    "CAP_NET_BIND_SERVICE",
-    "CAP_SYS_CHROOT",
-    "CAP_AUDIT_WRITE",
-];
+/// Puts a node together and runs its program.
+const BEGIN: &str = include_str!("scripts/begin.sh");
+/// What a node does at its first boot.
+const FIRST_BOOT: &str = include_str!("scripts/first-boot.sh");
+/// The addresses of name servers, and where a machine whose own name server listens on loopback
+/// keeps those that it asks.
+const RESOLVERS: [&str; 2] = ["/etc/resolv.conf", "/run/systemd/resolve/resolv.conf"];
 
 /// All machines of one emulator.
 #[derive(Clone)]
@@ -53,29 +55,126 @@ pub struct Host {
     directory: PathBuf,
     // Set at shut-down, so that a start that is under way cannot leave a server behind.
     closed: Arc<AtomicBool>,
+    options: Arc<Ec2Options>,
     machines: Arc<Mutex<HashMap<String, Slot>>>,
+    // What this machine allows, found at the first use.
+    form: Arc<Mutex<Option<Form>>>,
+    files: Arc<Mutex<Option<NodeFiles>>>,
+    network: Arc<Mutex<Option<Network>>>,
+}
+
+/// What new nodes are.
+#[derive(Debug, Clone)]
+pub(super) enum Form {
+    /// Machines of their own, made with these rights.
+    Machines(Rights),
+    /// Sandboxes over this machine's files.
+    Sandboxes {
+        /// The reason, as a text for people.
+        why: String,
+    },
+}
+
+/// What one node is made from.
+enum Ground {
+    /// It is a machine with this image.
+    Image(PathBuf),
+    /// It is a sandbox.
+    HostFiles,
 }
 
 /// A machine's server while it runs. A lock per machine: start and end of one never overlap.
 type Slot = Arc<Mutex<Option<Child>>>;
 
 impl Host {
-    /// Creates the machines below a directory, which should exist. Nothing is read or started.
-    pub(super) fn new(directory: PathBuf) -> Self {
-        // Bubblewrap wants absolute paths.
-        let directory = directory.canonicalize().unwrap_or(directory);
-        Self { directory, closed: Arc::default(), machines: Arc::default() }
+    /// Creates the machines below the options' directory, which should exist. Nothing is read or
+    /// started.
+    pub(super) fn new(options: &Ec2Options) -> Self {
+        let directory = &options.directory;
+        Self {
+            directory: directory.canonicalize().unwrap_or_else(|_| directory.clone()),
+            options: Arc::new(options.clone()),
+            closed: Arc::default(),
+            machines: Arc::default(),
+            form: Arc::default(),
+            files: Arc::default(),
+            network: Arc::default(),
+        }
     }
 
-    /// Returns an address of 127/8 that is not in `taken`, and a port that was free on it just now;
-    /// nothing reserves it. The port is `first`, or one of 2200 to 2209 if `first` is free on none
-    /// of the 300 addresses that are tried. The search starts at an address derived from the data
-    /// directory. An error if no port is free.
+    /// Returns what new nodes are, which is found once.
+    pub(super) fn form(&self) -> Form {
+        let mut form = self.form.lock().unwrap_or_else(PoisonError::into_inner);
+        form.get_or_insert_with(|| {
+            let found = match &self.options.isolation {
+                Isolation::Sandbox { why } => Err(why.clone()),
+                Isolation::Full | Isolation::SharedNetwork => {
+                    image::rights_to_boot(&self.options).map_err(|error| error.to_string())
+                }
+            };
+            match found {
+                Ok(rights) => Form::Machines(rights),
+                Err(why) => {
+                    tracing::info!(%why, "local nodes are sandboxes over this machine's files");
+                    Form::Sandboxes { why }
+                }
+            }
+        })
+        .clone()
+    }
+
+    /// Returns the rights of this process over nodes. An error if nodes are sandboxes here.
+    pub(super) fn rights(&self) -> Result<Rights, NodeError> {
+        match self.form() {
+            Form::Machines(rights) => Ok(rights),
+            Form::Sandboxes { why } => Err(NodeError::OnlySandboxes { why }),
+        }
+    }
+
+    /// Returns the network of the nodes, which is opened at the first call.
+    pub(super) fn network(&self) -> Network {
+        let mut network = self.network.lock().unwrap_or_else(PoisonError::into_inner);
+        network
+            .get_or_insert_with(|| {
+                let opened = match (&self.options.isolation, self.form()) {
+                    (Isolation::Full, Form::Machines(_)) => Network::open(&self.directory),
+                    (_, Form::Sandboxes { why }) => Network::Shared { why },
+                    _ => Network::Shared { why: "the system was started so".to_owned() },
+                };
+                if let Network::Shared { why } = &opened {
+                    tracing::info!(%why, "local nodes share this machine's network");
+                }
+                opened
+            })
+            .clone()
+    }
+
+    /// Returns how nodes get their files, which is tried once.
+    pub(super) fn files(&self) -> io::Result<NodeFiles> {
+        let rights = self.rights().map_err(io::Error::other)?;
+        let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(files) = *files {
+            return Ok(files);
+        }
+        let found = image::files_in(&rights, &self.directory)?;
+        *files = Some(found);
+        Ok(found)
+    }
+
+    /// Returns an address for a node that is not in `taken`, and its SSH port, which is `first`
+    /// where that can be had. An error if there is none.
     ///
-    /// The port is `first` where that can be had. It is another one when a server of this machine
-    /// holds it on every address, as an sshd on `0.0.0.0:22` does, or when it takes rights that
-    /// this process does not have.
+    /// In this machine's network these are an address of 127/8 and a port that were free just now;
+    /// nothing reserves them. The port is another one, 2200 to 2209, if it takes rights that root
+    /// of a node does not have there, or a server of this machine holds it on all 300 addresses
+    /// that are tried. The search starts at an address derived from the data directory.
     pub(super) fn free_address(&self, first: u16, taken: &[String]) -> io::Result<SocketAddrV4> {
+        if let Network::Own(bridge) = self.network() {
+            let address = bridge.free_address(taken);
+            return address
+                .map(|address| SocketAddrV4::new(address, first))
+                .ok_or_else(|| io::Error::from(ErrorKind::AddrNotAvailable));
+        }
         let digest = sluice_model::id::digest(&[&self.directory.to_string_lossy()]);
         let part = |at: usize| {
             digest.get(at..at + 2).and_then(|hex| u8::from_str_radix(hex, 16).ok()).unwrap_or(1)
@@ -91,7 +190,8 @@ impl Host {
                 .filter(|address| !taken.contains(&address.to_string()))
         };
         let mut why = io::Error::from(ErrorKind::AddrNotAvailable);
-        for port in std::iter::once(first).chain(OTHER_PORTS) {
+        let ports = std::iter::once(first).filter(|port| *port >= FIRST_PORT).chain(OTHER_PORTS);
+        for port in ports {
             for address in addresses().take(ADDRESSES_MAX) {
                 match TcpListener::bind((address, port)) {
                     Ok(_) => return Ok(SocketAddrV4::new(address, port)),
@@ -103,11 +203,17 @@ impl Host {
     }
 
     /// Starts a machine and waits until its server accepts connections, at most ten seconds; no
-    /// error if it does not by then. If the machine's files are missing, creates them first and
-    /// runs the user data's script, which may take 300 seconds. Does nothing if the machine runs
-    /// already, `wanted` returns false under the machine's lock, or [`Host::end_all`] was called.
-    /// An error if the files cannot be created, or the server ends while it starts.
-    pub(super) fn start(&self, record: &Record, wanted: impl Fn() -> bool) -> io::Result<()> {
+    /// error if it does not by then. If the machine's files are missing, creates them first from
+    /// its image, whose directory `image` returns, and boots it for the first time, which may take
+    /// 300 seconds with a script in its user data. Does nothing if the machine runs already,
+    /// `wanted` returns false under the machine's lock, or [`Host::end_all`] was called. An error
+    /// if the files cannot be created, or the server ends while it starts.
+    pub(super) fn start(
+        &self,
+        record: &Record,
+        image: impl Fn() -> io::Result<PathBuf>,
+        wanted: impl Fn() -> bool,
+    ) -> io::Result<()> {
         let machine = self.machine(&record.id);
         let mut child = machine.lock().unwrap_or_else(PoisonError::into_inner);
         let directory = self.directory.join(&record.id);
@@ -118,13 +224,18 @@ impl Host {
         {
             return Ok(());
         }
+        let is_sandbox = match is_installed {
+            true => !directory.join(image::MOUNT_POINT).exists(),
+            false => matches!(self.form(), Form::Sandboxes { .. }),
+        };
+        let ground = if is_sandbox { Ground::HostFiles } else { Ground::Image(image()?) };
         if !is_installed {
-            // The user data script, if an earlier emulator died while it ran: it would change the
-            // files that are created again.
+            // The first boot, if an earlier emulator died while it ran: it would change the files
+            // that are created again.
             end_processes(&directory, None)?;
-            install(&directory, record)?;
+            self.install(&directory, record, &ground)?;
         }
-        *child = Some(self.sshd(&directory, record)?);
+        *child = Some(self.sshd(&directory, record, &ground)?);
         Ok(())
     }
 
@@ -133,15 +244,34 @@ impl Host {
     /// one of an earlier emulator is still there after five seconds.
     pub(super) fn end(&self, id: &str) -> io::Result<()> {
         self.stop(id)?;
-        match fs::remove_dir_all(self.directory.join(id)) {
-            Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
+        self.remove(&self.directory.join(id))
+    }
+
+    /// Deletes a directory with files of nodes; a missing one is no error.
+    pub(super) fn remove(&self, directory: &Path) -> io::Result<()> {
+        match self.form() {
+            Form::Machines(rights) => rights.remove(directory),
+            // Sandboxes write as this user.
+            Form::Sandboxes { .. } => match fs::remove_dir_all(directory) {
+                Err(error) if error.kind() != ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
+            },
         }
     }
 
+    /// Copies the files of a running machine into a new directory, as an image. An error if the
+    /// machine does not run, or its files cannot be copied; nothing is left then.
+    pub(super) fn capture(&self, id: &str, image: &Path) -> io::Result<()> {
+        let rights = self.rights().map_err(io::Error::other)?;
+        let first = living(&self.directory.join(id)).and_then(process::first_inside);
+        let first = first.ok_or_else(|| io::Error::other("the node does not run"))?;
+        image::capture(&rights, first, image)
+    }
+
     /// Ends the processes of all machines and waits until they have ended. This includes those that
-    /// an earlier emulator started here, for each of which it waits at most five seconds. Files
-    /// stay, and no machine starts any more. A process that stays is only logged.
+    /// an earlier emulator started here, for each of which it waits at most five seconds. Then
+    /// removes their network. Files stay, and no machine starts any more. A process that stays is
+    /// only logged.
     pub(super) fn end_all(&self) {
         self.closed.store(true, Ordering::SeqCst);
         let entries = fs::read_dir(&self.directory).into_iter().flatten().flatten();
@@ -154,6 +284,9 @@ impl Host {
                 tracing::warn!(instance = id, %error, "a machine does not end");
             }
         }
+        let mut network = self.network.lock().unwrap_or_else(PoisonError::into_inner);
+        *network = None;
+        network::close(&self.directory);
     }
 
     /// Ends the processes of a machine and waits for that; its files stay. An error if one is still
@@ -174,12 +307,11 @@ impl Host {
     /// Starts the SSH server of a machine, whose files must be complete, and waits until it
     /// listens, at most ten seconds. An error if it ends meanwhile; none if it does not listen in
     /// time. Its output is added to `sshd.log`.
-    fn sshd(&self, directory: &Path, record: &Record) -> io::Result<Child> {
+    fn sshd(&self, directory: &Path, record: &Record, ground: &Ground) -> io::Result<Child> {
         let log =
             fs::OpenOptions::new().create(true).append(true).open(directory.join("sshd.log"))?;
-        let mut command = self.view(directory, &record.id);
-        command.args(["--", "/usr/sbin/sshd", "-D", "-e", "-f", "/run/instance/sshd_config"]);
-        let mut child = process::start(&command, directory, Stdio::null(), log)?;
+        let server = ["/usr/sbin/sshd", "-D", "-e", "-f", "/run/instance/sshd_config"];
+        let mut child = self.begin(directory, record, ground, &server, log)?;
         let mut ended = false;
         // Until it listens, so that a start that returned is one that answers.
         wait_until(BOOT_LIMIT, || {
@@ -188,222 +320,156 @@ impl Host {
         });
         if ended {
             return Err(io::Error::other(format!(
-                "bwrap or sshd ended at once; see {}",
+                "the node's SSH server ended at once; see {}",
                 directory.join("sshd.log").display()
             )));
         }
         Ok(child)
     }
 
-    /// Returns a bubblewrap command to which the program is to be added. The program sees the files
-    /// of the emulator's host read-only, except `/home`, `/root`, `/tmp`, `/var/tmp`, `/run` and
-    /// the logins, which are those of the machine in `directory`. Other machines' files, and all
-    /// processes outside, are hidden. The environment has only a `PATH`; `id` becomes the host
-    /// name. The caller has created the machine's files, and makes `directory` absolute.
-    fn view(&self, directory: &Path, id: &str) -> Command {
-        let inside = |name: &str| directory.join(name).to_string_lossy().into_owned();
-        let mut command = Command::new("bwrap");
-        command.args(["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc"]);
-        for (name, at) in
-            [("home", "/home"), ("root", "/root"), ("tmp", "/tmp"), ("var-tmp", "/var/tmp")]
-        {
-            command.args(["--bind", &inside(name), at]);
-        }
-        command.args([
-            "--tmpfs",
-            "/run",
-            "--dir",
-            "/run/sshd",
-            "--ro-bind",
-            &inside("instance"),
-            "/run/instance",
-        ]);
-        for name in ["passwd", "group", "shadow"] {
-            command.args([
-                "--ro-bind",
-                &inside(&format!("instance/{name}")),
-                &format!("/etc/{name}"),
-            ]);
-        }
-        let hidden = ["/home", "/root", "/tmp", "/var/tmp", "/run"]
-            .iter()
-            .any(|path| self.directory.starts_with(path));
-        if !hidden {
-            // Other machines' keys and files lie there.
-            command.args(["--tmpfs", &self.directory.to_string_lossy()]);
-        }
-        command.args([
-            "--unshare-pid",
-            "--unshare-ipc",
-            "--unshare-uts",
-            "--hostname",
-            id,
-            "--chdir",
-            "/",
-            "--clearenv",
-        ]);
-        command.args([
-            "--setenv",
-            "PATH",
-            "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
-        ]);
-        if is_root() {
-            command.args(["--cap-drop", "ALL"]);
-            for capability in CAPABILITIES {
-                command.args(["--cap-add", capability]);
+    /// Creates the machine's files and boots it for the first time; first deletes all that is in
+    /// `directory`. The last file, `ready`, marks the files as complete. No process of the machine
+    /// may run.
+    fn install(&self, directory: &Path, record: &Record, ground: &Ground) -> io::Result<()> {
+        self.remove(directory)?;
+        let setup = user_data::read(&record.user_data);
+        let instance = directory.join("instance");
+        fs::create_dir_all(&instance)?;
+        match ground {
+            Ground::HostFiles => sandbox::install(directory, record, &setup)?,
+            Ground::Image(image) => {
+                let rights = self.rights().map_err(io::Error::other)?;
+                // For root of the node, which is no user of this machine and begins in here.
+                fs::set_permissions(directory, fs::Permissions::from_mode(0o711))?;
+                image::place(&rights, self.files()?, image, directory)?;
+                describe(&rights, &instance, record, &setup)?;
             }
         }
-        command
+        self.first_boot(directory, record, ground, &setup)?;
+        write_whole(&directory.join("ready"), "")
+    }
+
+    /// Boots a machine for the first time and waits for that: it gets its logins, and root runs the
+    /// user data's script, at most 300 seconds. The output is in `first-boot.log`. As with
+    /// cloud-init, a script that fails or takes too long does not prevent the boot; it is named in
+    /// the output. An error if the logins cannot be made.
+    fn first_boot(
+        &self,
+        directory: &Path,
+        record: &Record,
+        ground: &Ground,
+        setup: &Setup,
+    ) -> io::Result<()> {
+        const SCRIPT: [&str; 4] = ["timeout", "300", "/bin/sh", "/run/instance/user-data"];
+        let path = directory.join("first-boot.log");
+        let log = fs::File::create(&path)?;
+        let mut program = vec!["/bin/sh", "/run/instance/first-boot", &record.id, &record.address];
+        match ground {
+            Ground::Image(_) => program.extend(setup.keys.keys().map(String::as_str)),
+            // It has its logins.
+            Ground::HostFiles if setup.script.is_none() => return Ok(()),
+            Ground::HostFiles => program = SCRIPT.to_vec(),
+        }
+        let status = self.begin(directory, record, ground, &program, log)?.wait()?;
+        match (status.success(), ground) {
+            (true, _) => Ok(()),
+            (false, Ground::HostFiles) => {
+                tracing::warn!(instance = record.id, %status, "the user data's script failed");
+                Ok(())
+            }
+            (false, Ground::Image(_)) => Err(io::Error::other(format!(
+                "the first boot ended with {status}; see {}",
+                path.display()
+            ))),
+        }
+    }
+
+    /// Starts a program as the first process of a machine, whose files exist, and attaches the
+    /// machine to its network. The process is noted in `directory` before it starts.
+    fn begin(
+        &self,
+        directory: &Path,
+        record: &Record,
+        ground: &Ground,
+        program: &[&str],
+        log: fs::File,
+    ) -> io::Result<Child> {
+        let Ground::Image(image) = ground else {
+            let mut command = sandbox::command(&self.directory, directory, &record.id);
+            command.args(program);
+            return process::start(&command, directory, log.try_clone()?, log, |_| Ok(()));
+        };
+        let rights = self.rights().map_err(io::Error::other)?;
+        let network = self.network();
+        let address: Ipv4Addr = record.address.parse().map_err(io::Error::other)?;
+        let (namespace, own, gateway) = match &network {
+            Network::Shared { .. } => (NetworkNamespace::Shared, String::new(), String::new()),
+            Network::Own(bridge) => {
+                (NetworkNamespace::Own, format!("{address}/24"), bridge.gateway().to_string())
+            }
+        };
+        fs::write(directory.join("resolv.conf"), resolver(&network))?;
+        fs::set_permissions(directory.join("resolv.conf"), fs::Permissions::from_mode(0o644))?;
+        let files = if directory.join("upper").exists() { "overlay" } else { "copy" };
+        let mut command = rights.node(image, namespace);
+        command.args([BEGIN, "begin.sh", &record.id, files, &own, &gateway]).args(program);
+        process::start(&command, directory, log.try_clone()?, log, |process| match &network {
+            Network::Shared { .. } => Ok(()),
+            Network::Own(bridge) => {
+                process::await_network(process)?;
+                bridge.attach(address, process)
+            }
+        })
     }
 }
 
-/// Creates the machine's files (host keys, logins, configuration) and runs the user data's script,
-/// if there is one; first deletes all that is in `directory`. The last file, `ready`, marks the
-/// files as complete. A script that fails is no error. No process of the machine may run.
-fn install(directory: &Path, record: &Record) -> io::Result<()> {
-    match fs::remove_dir_all(directory) {
-        Err(error) if error.kind() != ErrorKind::NotFound => return Err(error),
-        _ => {}
+/// Returns the text of a node's `resolv.conf`: this machine's own. For nodes with a network of
+/// their own it is the one without an address of this machine's loopback, if there is one.
+fn resolver(network: &Network) -> String {
+    let texts = RESOLVERS.map(|file| fs::read_to_string(file).unwrap_or_default());
+    let is_loopback = |text: &String| {
+        text.lines().any(|line| {
+            let mut words = line.split_whitespace();
+            words.next() == Some("nameserver")
+                && words.next().is_some_and(|address| address.starts_with("127."))
+        })
+    };
+    let [own, behind] = texts;
+    match network {
+        Network::Own(_) if is_loopback(&own) && !behind.is_empty() => behind,
+        _ => own,
     }
-    let setup = user_data::read(&record.user_data);
-    let instance = directory.join("instance");
-    for name in ["home", "root", "tmp", "var-tmp", "instance/keys"] {
-        fs::create_dir_all(directory.join(name))?;
-    }
-    for name in ["tmp", "var-tmp"] {
-        fs::set_permissions(directory.join(name), fs::Permissions::from_mode(0o1777))?;
-    }
-    fs::set_permissions(directory.join("root"), fs::Permissions::from_mode(0o700))?;
-    host_keys(&instance)?;
-    logins(directory, &setup)?;
-    for (login, keys) in &setup.keys {
-        fs::write(instance.join("keys").join(login), keys.join("\n") + "\n")?;
+}
+
+/// Writes what a machine sees at `/run/instance`: its host keys, the keys of its logins, the
+/// configuration of its SSH server, and what it does at its first boot. They belong to root of the
+/// nodes.
+fn describe(rights: &Rights, instance: &Path, record: &Record, setup: &Setup) -> io::Result<()> {
+    fs::set_permissions(instance, fs::Permissions::from_mode(0o755))?;
+    host_keys(instance)?;
+    let keys = instance.join("keys");
+    fs::create_dir(&keys)?;
+    for (login, lines) in &setup.keys {
+        fs::write(keys.join(login), lines.join("\n") + "\n")?;
     }
     fs::write(instance.join("sshd_config"), sshd_config(record))?;
+    fs::write(instance.join("first-boot"), FIRST_BOOT)?;
     if let Some(script) = &setup.script {
         fs::write(instance.join("user-data"), script)?;
-        run_script(directory, record)?;
     }
-    write_whole(&directory.join("ready"), "")
-}
-
-/// Runs the script that the caller has written to `instance/user-data`, as root of the machine, and
-/// waits for it, at most 300 seconds; its output is in `user-data.log`. While the script runs, it
-/// is noted as the machine's process. As with cloud-init, a script that fails, is missing or takes
-/// too long is only logged and does not prevent the boot. An error if it cannot be started.
-fn run_script(directory: &Path, record: &Record) -> io::Result<()> {
-    let parent = directory.parent().unwrap_or(directory);
-    let mut command = Host::new(parent.to_owned()).view(directory, &record.id);
-    let log = fs::File::create(directory.join("user-data.log"))?;
-    command.args([
-        "--setenv",
-        "HOME",
-        "/root",
-        "--die-with-parent",
-        "--",
-        "/usr/bin/timeout",
-        "300",
-        "/bin/sh",
-        "/run/instance/user-data",
-    ]);
-    let status = process::start(&command, directory, log.try_clone()?, log)?.wait()?;
-    if !status.success() {
-        tracing::warn!(instance = record.id, %status, "the user data's script failed");
+    let (files, logins) = (fs::read_dir(instance)?, fs::read_dir(&keys)?);
+    for entry in files.chain(logins) {
+        let path = entry?.path();
+        let name = path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+        let mode = match &*name {
+            _ if path.is_dir() => 0o755,
+            "host_ed25519" | "host_ecdsa" | "user-data" => 0o600,
+            _ => 0o644,
+        };
+        fs::set_permissions(&path, fs::Permissions::from_mode(mode))?;
+        rights.give(&path)?;
     }
     Ok(())
-}
-
-/// Creates the SSH host keys of a machine (Ed25519 and ECDSA) in its directory `instance`,
-/// which the caller has created, in place of earlier ones. An error if `ssh-keygen` fails.
-fn host_keys(instance: &Path) -> io::Result<()> {
-    // Under names of this process first: what an earlier emulator, killed meanwhile, still writes
-    // must not be in the way.
-    let own = |kind: &str| format!("new_{}_{kind}", std::process::id());
-    let make = |kind: &str| {
-        let file = instance.join(own(kind));
-        let mut command = Command::new("ssh-keygen");
-        command.args(["-q", "-N", "", "-t", kind, "-f"]).arg(file);
-        command.stdin(Stdio::null()).stdout(Stdio::null()).spawn()
-    };
-    // No RSA key: it is slow to create, and no client needs it.
-    let kinds = ["ed25519", "ecdsa"];
-    for child in kinds.map(make) {
-        if !child?.wait()?.success() {
-            return Err(io::Error::other(
-                "ssh-keygen made no host key; is openssh-client installed?",
-            ));
-        }
-    }
-    for kind in kinds {
-        for ending in ["", ".pub"] {
-            let made = instance.join(own(kind) + ending);
-            fs::rename(made, instance.join(format!("host_{kind}{ending}")))?;
-        }
-    }
-    Ok(())
-}
-
-/// Writes the password, shadow and group files of the machine in `directory`, and creates the home
-/// directories of the logins in `setup`. The password and group files are those of the emulator's
-/// host with these logins added or replaced. No login has a password. With root rights each login
-/// has a user id of its own, and `root` stays as on the host. Without them all these logins, also
-/// `root`, have the emulator's own user id.
-fn logins(directory: &Path, setup: &Setup) -> io::Result<()> {
-    let instance = directory.join("instance");
-    // Without root rights, `root` is another name of the emulator's own user.
-    let names: Vec<&String> =
-        setup.keys.keys().filter(|name| *name != "root" || !is_root()).collect();
-    let keep = |file: &str| -> io::Result<String> {
-        let text = fs::read_to_string(file)?;
-        let known =
-            |line: &&str| !names.iter().any(|name| line.split(':').next() == Some(name.as_str()));
-        Ok(text.lines().filter(known).fold(String::new(), |all, line| all + line + "\n"))
-    };
-    let (mut passwd, mut group) = (keep("/etc/passwd")?, keep("/etc/group")?);
-    if !is_root() {
-        // sshd gives terminals to this group, which only root can do; without the group it leaves
-        // them as they are.
-        group = group
-            .lines()
-            .filter(|line| !line.starts_with("tty:"))
-            .fold(String::new(), |all, line| all + line + "\n");
-    }
-    let mut shadow = String::from("root:*:1::::::\n");
-    for (number, name) in names.iter().enumerate() {
-        // Without root's powers there is one user id for all: the emulator's own.
-        let uid =
-            if is_root() { FIRST_UID + number as u32 } else { rustix::process::getuid().as_raw() };
-        let at = if *name == "root" { "root".to_owned() } else { format!("home/{name}") };
-        let home = directory.join(&at);
-        fs::create_dir_all(&home)?;
-        fs::set_permissions(&home, fs::Permissions::from_mode(0o700))?;
-        if is_root() {
-            chown(&home, Some(uid), Some(uid))?;
-        }
-        let line = format!("{name}:x:{uid}:{uid}::/{at}:/bin/bash\n");
-        // First match wins: also where the host knows the number under another name.
-        passwd = line + &passwd;
-        group = format!("{name}:x:{uid}:\n{group}");
-        if *name != "root" {
-            shadow += &format!("{name}:*:1::::::\n");
-        }
-    }
-    for (file, text) in BTreeMap::from([("passwd", passwd), ("group", group), ("shadow", shadow)]) {
-        fs::write(instance.join(file), text)?;
-    }
-    fs::set_permissions(instance.join("shadow"), fs::Permissions::from_mode(0o600))
-}
-
-/// Returns the configuration of the SSH server: the machine's address and port, and logins by key
-/// only.
-fn sshd_config(record: &Record) -> String {
-    let (address, port) = (&record.address, record.port);
-    format!(
-        "ListenAddress {address}:{port}\nHostKey /run/instance/host_ed25519\nHostKey /run/instance/host_ecdsa\n\
-         AuthorizedKeysFile /run/instance/keys/%u\nPidFile none\nUsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
-         PermitRootLogin prohibit-password\nStrictModes no\nUseDNS no\nMaxStartups 100\nMaxSessions 100\nPrintMotd no\nX11Forwarding no\n\
-         AcceptEnv LANG LC_*\nSubsystem sftp internal-sftp\n"
-    )
 }
 
 /// Kills the machine's processes, `started` or those that the process file names, and waits until
@@ -412,14 +478,18 @@ fn sshd_config(record: &Record) -> String {
 fn end_processes(directory: &Path, started: Option<Child>) -> io::Result<()> {
     // A child keeps its process id until it is waited for, even if its note is gone.
     let leader = started.as_ref().map(Child::id).or_else(|| living(directory));
+    // With it the kernel ends everything else in the machine, which takes its time.
+    let first = leader.and_then(process::first_inside).map(process::Identity::of);
     if let Some(pid) = leader.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
-        // The whole group: the wrapper outside, and inside the first process of the namespace, with
-        // which all others end.
+        // The whole group: the process outside, and inside the first one of the namespace.
         let _ = kill_process_group(pid, Signal::KILL);
     }
     match started {
         Some(mut started) => drop(started.wait()),
         None => wait_until(END_LIMIT, || living(directory).is_none()),
+    }
+    if let Some(first) = first {
+        wait_until(END_LIMIT, || !first.lives());
     }
     if let Some(pid) = living(directory) {
         return Err(io::Error::other(format!(
@@ -452,11 +522,6 @@ fn wait_until(within: Duration, mut done: impl FnMut() -> bool) {
     }
 }
 
-/// Returns whether the emulator has root rights.
-fn is_root() -> bool {
-    rustix::process::geteuid().is_root()
-}
-
 /// Returns `bytes` random bytes in hexadecimal, twice as many digits, for ids that must be unique.
 pub(super) fn random_hex(bytes: usize) -> Result<String, Refusal> {
     let mut buffer = vec![0; bytes];
@@ -470,7 +535,9 @@ mod tests {
     use super::super::store::State;
     use super::super::{Boot, end_left};
     use super::*;
+    use std::collections::BTreeMap;
     use std::os::unix::process::ExitStatusExt as _;
+    use std::process::{Command, Stdio};
 
     const ID: &str = "i-one";
 
@@ -480,7 +547,7 @@ mod tests {
         fs::create_dir(&at).unwrap();
         let mut program = Command::new("sleep");
         program.arg("60");
-        process::start(&program, &at, Stdio::null(), Stdio::null()).unwrap()
+        process::start(&program, &at, Stdio::null(), Stdio::null(), |_| Ok(())).unwrap()
     }
 
     /// C4
@@ -497,7 +564,7 @@ mod tests {
     #[test]
     fn a_machine_whose_note_is_gone_is_ended_by_the_emulator_that_started_it() {
         let directory = tempfile::tempdir().unwrap();
-        let host = Host::new(directory.path().to_owned());
+        let host = host(directory.path());
         let started = server(directory.path());
         let proc = format!("/proc/{}", started.id());
         *host.machine(ID).lock().unwrap() = Some(started);
@@ -511,10 +578,14 @@ mod tests {
     #[test]
     fn nothing_is_started_once_everything_was_ended() {
         let directory = tempfile::tempdir().unwrap();
-        let host = Host::new(directory.path().to_owned());
+        let host = host(directory.path());
         host.end_all();
-        host.start(&record(), || true).unwrap();
+        host.start(&record(), || Ok(PathBuf::new()), || true).unwrap();
         assert!(!directory.path().join(ID).exists(), "not even its files are made");
+    }
+
+    fn host(directory: &Path) -> Host {
+        Host::new(&Ec2Options { isolation: Isolation::SharedNetwork, ..Ec2Options::new(directory) })
     }
 
     fn record() -> Record {

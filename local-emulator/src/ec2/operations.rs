@@ -1,8 +1,9 @@
-//! The five calls.
+//! The calls about machines.
 
+use super::checks::{arn, check_with_tags, glob, invalid, missing};
 use super::parameters::{Parameters, Refusal};
-use super::store::{Record, State};
-use super::{Boot, Ec2, LaunchFault, MachineImage, answer, boot, is_forgotten, machine};
+use super::store::{ImageState, Record, State};
+use super::{Boot, Ec2, LaunchFault, answer, boot, images, is_forgotten, machine};
 use crate::data::{Caller, now_ms};
 use base64::{Engine, engine::general_purpose::STANDARD};
 use std::collections::BTreeMap;
@@ -10,49 +11,29 @@ use std::collections::BTreeMap;
 /// Bytes of user data, as EC2 limits it.
 const USER_DATA_MAX: usize = 16 * 1024;
 
-/// Returns the error for an invalid parameter.
-fn invalid(message: impl Into<String>) -> Refusal {
-    Refusal::new(400, "InvalidParameterValue", message)
-}
-
-/// Returns the ARN of a machine in the call's region, which need not exist; `*` stands for all.
-fn arn(ec2: &Ec2, parameters: &Parameters, id: &str) -> String {
-    format!("arn:aws:ec2:{}:{}:instance/{id}", parameters.region(), ec2.inner.options.account.id)
-}
-
 /// Returns a machine of the call's region; `None` if that region has none with this id.
-fn find(ec2: &Ec2, parameters: &Parameters, id: &str) -> Result<Option<Record>, Refusal> {
+pub(super) fn find(
+    ec2: &Ec2,
+    parameters: &Parameters,
+    id: &str,
+) -> Result<Option<Record>, Refusal> {
     let found = ec2.store().find(id)?;
     Ok(found.filter(|record| record.region == parameters.region()))
-}
-
-/// Returns an error unless the caller's policies allow an action on `arn` with these tags as
-/// condition keys `prefix/key`. The tags are those that a launch requests (`aws:RequestTag`), or
-/// those that a machine has (`aws:ResourceTag`).
-fn check_with_tags(
-    caller: &Caller,
-    action: &str,
-    arn: &str,
-    prefix: &str,
-    tags: &BTreeMap<String, String>,
-) -> Result<(), Refusal> {
-    let keys: Vec<(String, &str)> =
-        tags.iter().map(|(key, value)| (format!("{prefix}/{key}"), value.as_str())).collect();
-    let values: Vec<(&str, &str)> =
-        keys.iter().map(|(key, value)| (key.as_str(), *value)).collect();
-    Ok(caller.check_with(action, arn, &values)?)
 }
 
 /// Records as many machines as are asked for, or fewer down to the minimum if the limit allows no
 /// more, starts them in the background and returns their XML. A known client token returns the
 /// machines of that launch instead, also terminated ones; with other parameters it is an error. An
-/// error for invalid parameters, a denial, the limit, or a fault that refuses the launch. A valid,
-/// permitted launch without a known token uses up the next launch fault, also if the limit then
-/// refuses it.
+/// error for invalid parameters, a denial, an image of a machine where nodes are sandboxes, the
+/// limit, or a fault that refuses the launch. A valid, permitted launch without a known token uses
+/// up the next launch fault, also if the limit then refuses it.
 pub(super) fn run(ec2: &Ec2, caller: &Caller, parameters: &Parameters) -> Result<String, Refusal> {
     let wish = Wish::read(ec2, parameters)?;
     let all_machines = arn(ec2, parameters, "*");
     check_with_tags(caller, "ec2:RunInstances", &all_machines, "aws:RequestTag", &wish.tags)?;
+    if !ec2.inner.options.images.iter().any(|image| image.id == wish.image) {
+        ec2.inner.host.rights()?;
+    }
     // Held over look and write: of two calls with one token, the second sees the first's machines.
     let mut store = ec2.store();
     let all = store.all()?;
@@ -128,7 +109,6 @@ impl Wish {
     /// missing or invalid counts, an invalid type or client token, and user data that is not Base64
     /// or over 16 KB. Only the first tag specification is read, and only if it is for instances.
     fn read(ec2: &Ec2, parameters: &Parameters) -> Result<Self, Refusal> {
-        let options = &ec2.inner.options;
         let count = |name: &str| -> Result<usize, Refusal> {
             parameters.need(name)?;
             let number = parameters.number(name)?.filter(|number| (1..=1_000).contains(number));
@@ -145,13 +125,16 @@ impl Wish {
             ));
         }
         let image = parameters.need("ImageId")?;
-        let Some(known) = options.images.iter().find(|known| known.id == image) else {
+        let known = images::all(ec2)?;
+        let known =
+            known.iter().find(|known| known.id == image).ok_or_else(|| images::missing(image))?;
+        if known.state != ImageState::Available {
             return Err(Refusal::new(
                 400,
-                "InvalidAMIID.NotFound",
-                format!("The image id '[{image}]' does not exist"),
+                "InvalidAMIID.Unavailable",
+                format!("The image ID '{image}' is {}", known.state.as_str()),
             ));
-        };
+        }
         let token = parameters.get("ClientToken").map(str::to_owned);
         if token.as_ref().is_some_and(|token| token.len() > 64 || !token.is_ascii()) {
             return Err(invalid("ClientToken must be at most 64 ASCII characters"));
@@ -209,7 +192,7 @@ impl Wish {
                 500,
                 "InsufficientFreeAddressesInSubnet",
                 format!(
-                    "no address of 127/8 has a free SSH port, {} or another: {error}",
+                    "no address of the nodes' network has a free SSH port, {} or another: {error}",
                     options.ssh_port
                 ),
             )
@@ -344,44 +327,6 @@ fn matches(record: &Record, name: &str, values: &[&str]) -> bool {
     }
 }
 
-/// Returns whether the whole text matches a pattern with `*` (any characters) and `?` (one
-/// character).
-fn glob(pattern: &str, text: &str) -> bool {
-    let (pattern, text): (Vec<char>, Vec<char>) =
-        (pattern.chars().collect(), text.chars().collect());
-    let (mut at, mut seen, mut star) = (0, 0, None);
-    while seen < text.len() {
-        match pattern.get(at) {
-            Some('*') => {
-                star = Some((at, seen));
-                at += 1;
-            }
-            Some(c) if *c == '?' || *c == text[seen] => {
-                at += 1;
-                seen += 1;
-            }
-            _ => match star {
-                Some((back, eaten)) => {
-                    star = Some((back, eaten + 1));
-                    at = back + 1;
-                    seen = eaten + 1;
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern[at..].iter().all(|c| *c == '*')
-}
-
-/// Returns the error for a machine that does not exist.
-fn missing(id: &str) -> Refusal {
-    Refusal::new(
-        400,
-        "InvalidInstanceID.NotFound",
-        format!("The instance ID '{id}' does not exist"),
-    )
-}
-
 /// Records that machines shut down, ends them in the background and returns the XML of their
 /// states; machines that are ending or terminated already stay so. The whole call is refused, and
 /// nothing is changed, if the caller may not end one of the machines by its tags, or if one is
@@ -429,40 +374,6 @@ pub(super) fn terminate(
     Ok(answer::response("TerminateInstances", &answer::changes(&changes)))
 }
 
-/// Returns the XML of the images that ids, owners and a filter by `name` (with `*` and `?`) select;
-/// all without them. An error for an unknown id, another filter, or if the caller may not. Only the
-/// first filter is read.
-pub(super) fn images(
-    ec2: &Ec2,
-    caller: &Caller,
-    parameters: &Parameters,
-) -> Result<String, Refusal> {
-    caller.check("ec2:DescribeImages", "*")?;
-    let options = &ec2.inner.options;
-    let (ids, owners) = (parameters.list("ImageId"), parameters.list("Owner"));
-    if let Some(id) = ids.iter().find(|id| !options.images.iter().any(|image| image.id == **id)) {
-        return Err(Refusal::new(
-            400,
-            "InvalidAMIID.NotFound",
-            format!("The image id '[{id}]' does not exist"),
-        ));
-    }
-    let names = match parameters.get("Filter.1.Name") {
-        None => Vec::new(),
-        Some("name") => parameters.list("Filter.1.Value"),
-        Some(other) => return Err(invalid(format!("The filter '{other}' is invalid"))),
-    };
-    let owned = owners.is_empty()
-        || owners.iter().any(|owner| *owner == "self" || *owner == options.account.id);
-    let wanted = |image: &&MachineImage| {
-        owned
-            && (ids.is_empty() || ids.contains(&image.id.as_str()))
-            && (names.is_empty() || names.iter().any(|name| glob(name, &image.name)))
-    };
-    let images: Vec<&MachineImage> = options.images.iter().filter(wanted).collect();
-    Ok(answer::response("DescribeImages", &answer::images(&images, &options.account.id)))
-}
-
 /// Adds tags to machines one after another, in place of tags with the same keys; the caller must be
 /// allowed for each machine before anything is changed. An error without ids or without tags, for
 /// an unknown machine, or for more than 50 tags on one; machines before it then keep their new
@@ -498,21 +409,4 @@ pub(super) fn create_tags(
         store.set_tags(id, &record.tags)?;
     }
     Ok(answer::response("CreateTags", "<return>true</return>"))
-}
-
-#[cfg(test)]
-mod tests {
-    use super::glob;
-
-    /// L2.6
-    #[test]
-    fn patterns_match_as_in_a_shell() {
-        assert!(
-            glob("debian-*", "debian-12")
-                && glob("*1?", "debian-12")
-                && glob("", "")
-                && glob("a*b*c", "aXbYbc")
-        );
-        assert!(!glob("debian", "debian-12") && !glob("?", "") && !glob("a*b", "abc"));
-    }
 }

@@ -1,38 +1,56 @@
 //! Starts the first process of a machine's server or user data script. It waits until it is noted
-//! in the machine's directory, so that a restarted emulator finds it.
+//! in the machine's directory, so that a restarted emulator finds it. Then it waits until the
+//! machine's network is attached.
 //!
 //! It leads its own process group, so signals to the emulator's group do not reach it. If it ran
 //! before it was noted, an emulator killed in between would leave an unknown machine, because
 //! remaining machines are found by their notes.
 
+use super::server::PLACE;
+use rustix::process::{Pid, Signal, kill_process_group};
 use std::fs;
 use std::io::{self, Write as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
+use std::time::{Duration, Instant};
 
 /// The file that says which process it is: number and start time.
 pub(super) const NOTE: &str = "pid";
 
 /// A shell script that waits for a line on standard input and then executes the following program,
-/// keeping its process id and start time. It ends if the other end is closed first.
-const ONCE_NOTED: &str = "read -r noted && exec \"$@\" </dev/null";
+/// keeping its process id, start time and standard input. It ends if the other end is closed first.
+const ONCE_NOTED: &str = "read -r noted && exec \"$@\"";
+/// How long a process may take until it has a network namespace of its own.
+const NAMESPACE_LIMIT: Duration = Duration::from_secs(10);
 
-/// Starts a program as the first process of the machine in this directory, once its id is noted
-/// there, and returns it. It leads its own process group and has no input; `complaints` is where
-/// its errors go. Its environment and directory are the emulator's own, whatever `program` says of
-/// them. On an error no process is left.
+/// Starts a program as the first process of the machine in this directory, which is its working
+/// directory, once its id is noted there, and returns it. It leads its own process group;
+/// `complaints` is where its errors go. `attach` gets its id while it runs; afterwards the program
+/// gets a line on its standard input, which is then closed. Its environment is the emulator's own,
+/// whatever `program` says of it. On an error no process is left.
 pub(super) fn start(
     program: &Command,
     directory: &Path,
     output: impl Into<Stdio>,
     complaints: impl Into<Stdio>,
+    attach: impl FnOnce(u32) -> io::Result<()>,
 ) -> io::Result<Child> {
-    let mut child = held_back(program, output, complaints)?;
-    match note(&child, directory).and_then(|()| permit(&mut child)) {
+    let mut child = held_back(program, directory, output, complaints)?;
+    let begun = note(&child, directory).and_then(|()| permit(&mut child)).and_then(|mut input| {
+        attach(child.id())?;
+        match input.write_all(b"attached\n") {
+            // A program that reads nothing may have ended.
+            Err(error) if error.kind() == io::ErrorKind::BrokenPipe => Ok(()),
+            written => written,
+        }
+    });
+    match begun {
         Ok(()) => Ok(child),
         Err(error) => {
-            // It has not begun, so that this one process is all of it.
+            // Everything that it may have started is in its group.
+            let group = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+            let _ = group.map(|group| kill_process_group(group, Signal::KILL));
             let _ = child.kill();
             let _ = child.wait();
             Err(error)
@@ -44,11 +62,13 @@ pub(super) fn start(
 /// without running it if the emulator dies before. Only the program's name and arguments are used.
 fn held_back(
     program: &Command,
+    directory: &Path,
     output: impl Into<Stdio>,
     complaints: impl Into<Stdio>,
 ) -> io::Result<Child> {
     let mut command = Command::new("/bin/sh");
     command.args(["-c", ONCE_NOTED, "sh"]).arg(program.get_program()).args(program.get_args());
+    command.current_dir(directory);
     command.stdin(Stdio::piped()).stdout(output).stderr(complaints).process_group(0).spawn()
 }
 
@@ -62,12 +82,74 @@ fn note(child: &Child, directory: &Path) -> io::Result<()> {
 }
 
 /// Permits a process of [`held_back`] to begin its program; only once. The caller has called
-/// [`note`]: a program that is not noted is not found again.
-fn permit(child: &mut Child) -> io::Result<()> {
+/// [`note`]: a program that is not noted is not found again. Returns its standard input.
+fn permit(child: &mut Child) -> io::Result<ChildStdin> {
     let stdin = child.stdin.take();
     let mut stdin =
         stdin.ok_or_else(|| io::Error::other("the machine's process has no standard input"))?;
-    stdin.write_all(b"noted\n")
+    stdin.write_all(b"noted\n")?;
+    Ok(stdin)
+}
+
+/// Waits until a process has another network than the emulator, at most ten seconds. An error if it
+/// has ended, or has none by then.
+pub(super) fn await_network(process: u32) -> io::Result<()> {
+    let network = |process: &str| fs::read_link(format!("/proc/{process}/ns/net"));
+    let own = network("self")?;
+    let until = Instant::now() + NAMESPACE_LIMIT;
+    while network(&process.to_string())? == own {
+        if Instant::now() > until {
+            return Err(io::Error::other("the machine's process gets no network of its own"));
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    Ok(())
+}
+
+/// Returns the id, outside, of the first process of the process namespace that `leader` has made;
+/// `None` if it has none.
+pub(super) fn first_inside(leader: u32) -> Option<u32> {
+    let children = fs::read_to_string(format!("/proc/{leader}/task/{leader}/children")).ok()?;
+    children.split_whitespace().next()?.parse().ok()
+}
+
+/// A process and no later one with its id.
+pub(super) struct Identity {
+    process: u32,
+    started: Option<String>,
+}
+
+impl Identity {
+    /// Returns the identity of the process that has this id now, if any.
+    pub(super) fn of(process: u32) -> Self {
+        Self { process, started: start_time(process) }
+    }
+
+    /// Returns whether the process has not ended.
+    pub(super) fn lives(&self) -> bool {
+        self.started.is_some() && start_time(self.process) == self.started
+    }
+}
+
+/// Ends the first processes of machines whose directory was deleted while no emulator ran there,
+/// with all that runs in them: no note leads to them. Other users' machines stay.
+pub(super) fn end_abandoned() {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    let processes =
+        entries.filter_map(|entry| entry.file_name().to_string_lossy().parse::<i32>().ok());
+    for process in processes {
+        let at = Path::new("/proc").join(process.to_string());
+        let directory = fs::read_link(at.join("cwd")).unwrap_or_default();
+        let arguments = fs::read(at.join("cmdline")).unwrap_or_default();
+        if directory.to_string_lossy().ends_with(" (deleted)")
+            && String::from_utf8_lossy(&arguments).contains(PLACE)
+            && let Some(group) = Pid::from_raw(process)
+            // Others than the leader of a group have none by their number.
+            && kill_process_group(group, Signal::KILL).is_ok()
+        {
+            tracing::warn!(process, directory = %directory.display(), "ended a node whose files were deleted");
+        }
+    }
 }
 
 /// Returns the id of the process that is noted in this directory, if that very process still runs.
@@ -99,10 +181,9 @@ pub(super) fn write_whole(path: &Path, text: &str) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use rustix::process::{Signal, getpid, kill_process};
+    use rustix::process::{getpid, kill_process};
     use std::os::unix::process::ExitStatusExt as _;
     use std::path::PathBuf;
-    use std::time::{Duration, Instant};
 
     const DIRECTORY: &str = "SLUICE_TEST_PROCESS_DIRECTORY";
     /// What the program leaves that says that it began.
@@ -119,11 +200,11 @@ mod tests {
     fn a_process_begins_when_it_is_noted_and_not_before() {
         let directory = tempfile::tempdir().unwrap();
         let at = directory.path();
-        let mut child = held_back(&marks(at), Stdio::null(), Stdio::null()).unwrap();
+        let mut child = held_back(&marks(at), at, Stdio::null(), Stdio::null()).unwrap();
         note(&child, at).unwrap();
         assert_eq!(living(at), Some(child.id()));
         assert!(!at.join(MARK).exists());
-        permit(&mut child).unwrap();
+        drop(permit(&mut child).unwrap());
         assert!(child.wait().unwrap().success());
         assert!(at.join(MARK).exists());
         assert_eq!(living(at), None);
@@ -136,7 +217,7 @@ mod tests {
         let at = directory.path();
         // Where its note goes is no file.
         fs::create_dir_all(at.join(NOTE).join("full")).unwrap();
-        start(&marks(at), at, Stdio::null(), Stdio::null()).unwrap_err();
+        start(&marks(at), at, Stdio::null(), Stdio::null(), |_| Ok(())).unwrap_err();
         assert!(!at.join(MARK).exists());
     }
 
@@ -149,7 +230,8 @@ mod tests {
         let Some(directory) = std::env::var_os(DIRECTORY).map(PathBuf::from) else {
             return;
         };
-        let child = held_back(&marks(&directory), Stdio::null(), Stdio::null()).unwrap();
+        let child =
+            held_back(&marks(&directory), &directory, Stdio::null(), Stdio::null()).unwrap();
         // So that the test knows the process; to the process it is the same when there is no note
         // yet.
         note(&child, &directory).unwrap();

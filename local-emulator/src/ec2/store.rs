@@ -1,4 +1,5 @@
-//! The record of machines: one SQLite file, written before anything is answered or started.
+//! The record of machines and of images made from them: one SQLite file, written before anything is
+//! answered or started.
 
 use super::Boot;
 use crate::data::StoreError;
@@ -62,6 +63,53 @@ impl State {
     }
 }
 
+/// An image that was made from a machine.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ImageRecord {
+    pub(super) id: String,
+    pub(super) name: String,
+    pub(super) state: ImageState,
+    pub(super) tags: BTreeMap<String, String>,
+    pub(super) created_ms: u64,
+}
+
+/// An image that is listed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ListedImage {
+    pub(super) id: String,
+    pub(super) name: String,
+    /// When it was made, as ISO text.
+    pub(super) created: String,
+    pub(super) state: ImageState,
+    pub(super) boot: Boot,
+    pub(super) tags: BTreeMap<String, String>,
+}
+
+/// What an image does.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum ImageState {
+    /// It is being copied.
+    Pending,
+    Available,
+    Failed,
+    /// It is not listed and cannot be launched; machines that were launched from it go on.
+    Deregistered,
+}
+
+impl ImageState {
+    const ALL: [Self; 4] = [Self::Pending, Self::Available, Self::Failed, Self::Deregistered];
+
+    /// Returns EC2's name of the state.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            Self::Pending => "pending",
+            Self::Available => "available",
+            Self::Failed => "failed",
+            Self::Deregistered => "deregistered",
+        }
+    }
+}
+
 /// The file.
 pub(super) struct Store {
     path: PathBuf,
@@ -71,7 +119,9 @@ pub(super) struct Store {
 const TABLE: &str = "create table if not exists machine (number integer primary key autoincrement, id text unique not null, \
     reservation text not null, token text, fingerprint text not null, state text not null, image text not null, kind text not null, \
     az text not null, address text not null, port integer not null, boot integer not null, user_data blob not null, tags text not null, \
-    launched_ms integer not null, ended_ms integer, region text not null default ''); create index if not exists by_token on machine (token);";
+    launched_ms integer not null, ended_ms integer, region text not null default ''); create index if not exists by_token on machine (token); \
+    create table if not exists image (number integer primary key autoincrement, id text unique not null, name text not null, \
+    state text not null, tags text not null, created_ms integer not null);";
 
 impl Store {
     /// Opens or creates the list of machines in `directory`, which is created if it is missing. The
@@ -190,6 +240,52 @@ impl Store {
             .execute("update machine set tags = ?2 where id = ?1", params![id, tags]);
         done.map(drop).map_err(self.error("write a machine's tags"))
     }
+
+    /// Returns every image that was ever made from a machine, also deregistered ones, in the order
+    /// of their creation.
+    pub(super) fn images(&self) -> Result<Vec<ImageRecord>, StoreError> {
+        let read = || -> rusqlite::Result<Vec<ImageRecord>> {
+            let mut statement =
+                self.connection.prepare_cached("select * from image order by number")?;
+            statement.query_map([], image_record)?.collect()
+        };
+        read().map_err(self.error("read the images"))
+    }
+
+    /// Adds an image.
+    pub(super) fn add_image(&self, image: &ImageRecord) -> Result<(), StoreError> {
+        let tags = serde_json::to_string(&image.tags).unwrap_or_default();
+        let created = i64::try_from(image.created_ms).unwrap_or(i64::MAX);
+        let sql =
+            "insert into image (id, name, state, tags, created_ms) values (?1, ?2, ?3, ?4, ?5)";
+        let done = self
+            .connection
+            .execute(sql, params![image.id, image.name, image.state.as_str(), tags, created]);
+        done.map(drop).map_err(self.error("write an image"))
+    }
+
+    /// Stores the state of an image; nothing changes if it does not exist or is deregistered.
+    pub(super) fn set_image_state(&self, id: &str, state: ImageState) -> Result<(), StoreError> {
+        let sql = "update image set state = ?2 where id = ?1 and state <> 'deregistered'";
+        let done = self.connection.execute(sql, params![id, state.as_str()]);
+        done.map(drop).map_err(self.error("write an image's state"))
+    }
+}
+
+/// Reads an image from a row with all columns. An error for an unknown state or invalid tags.
+fn image_record(row: &Row<'_>) -> rusqlite::Result<ImageRecord> {
+    let wrong = |name: &str| rusqlite::Error::InvalidColumnName(name.to_owned());
+    let (state, tags): (String, String) = (row.get("state")?, row.get("tags")?);
+    Ok(ImageRecord {
+        id: row.get("id")?,
+        name: row.get("name")?,
+        state: ImageState::ALL
+            .into_iter()
+            .find(|known| known.as_str() == state)
+            .ok_or_else(|| wrong("state"))?,
+        tags: serde_json::from_str(&tags).map_err(|_| wrong("tags"))?,
+        created_ms: u64::try_from(row.get::<_, i64>("created_ms")?).unwrap_or(0),
+    })
 }
 
 /// Reads a machine from a row with all columns. An error for an unknown state or invalid tags.
