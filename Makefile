@@ -50,7 +50,7 @@ FILES = $(if $(TMPDIR),$(TMPDIR),$(shell [ -w /dev/shm ] && [ "$$(df -Pk /dev/sh
 test: build ## Runs every test.
 	@infra/test-tools.sh $(TOOLS)/go
 	@echo "==> testing, with files in $(FILES)"
-	@TMPDIR=$(FILES) PATH="$(TOOLS)/go/bin:$$PATH" SLUICE_WAIVE="$${SLUICE_WAIVE-$(strip $(WAIVED))}" CARGO="$(CARGO)" tests/run $(ARGS)
+	@TMPDIR=$(FILES) PATH="$(TOOLS)/go/bin:$$PATH" SLUICE_WAIVE="$${SLUICE_WAIVE-$(strip $(WAIVED))}" CARGO="$(CARGO)" PROGRAM="$(abspath $(PROGRAM))" tests/run $(ARGS)
 
 test-wide: setup ## Runs what is too slow for every change: new seeds, every stop of the story, more random tests, mutants, fuzzing.
 	@$(MAKE) sim

@@ -183,7 +183,7 @@ async fn a_sandbox_takes_the_place_of_a_machine_that_cannot_be_made_and_has_no_i
     let create = [("Action", "CreateImage"), ("InstanceId", &sandbox.id.0), ("Name", "no")];
     let (status, answer) = call(&world.endpoint, &create).await;
     assert!(status == 400 && answer.contains(&why), "{answer}");
-    world.driver.terminate(std::slice::from_ref(&sandbox.id)).await.unwrap();
+    world.driver.terminate(None, std::slice::from_ref(&sandbox.id)).await.unwrap();
     world.until(&sandbox.id, InstanceState::Terminated).await;
     assert!(!world.directory.path().join("ec2").join(&sandbox.id.0).exists());
     world.end().await;
@@ -206,7 +206,7 @@ async fn a_file_that_was_written_into_an_image_is_seen_on_a_machine_that_boots_f
     assert!(status == 400 && again.contains("InvalidAMIName.Duplicate"), "{again}");
     until_image(&world.endpoint, &image, "available").await;
     let of_first = world.check(&first).await;
-    world.driver.terminate(std::slice::from_ref(&first.id)).await.unwrap();
+    world.driver.terminate(None, std::slice::from_ref(&first.id)).await.unwrap();
     world.until(&first.id, InstanceState::Terminated).await;
 
     let second = LaunchSpec { image_id: image.clone(), ..world.spec("two") };
@@ -222,7 +222,7 @@ async fn a_file_that_was_written_into_an_image_is_seen_on_a_machine_that_boots_f
     assert!(files.exists(), "a machine still uses it");
     let third = LaunchSpec { image_id: image.clone(), ..world.spec("three") };
     assert!(world.driver.launch(&third).await.is_err(), "a deregistered image is launched");
-    world.driver.terminate(std::slice::from_ref(&second.id)).await.unwrap();
+    world.driver.terminate(None, std::slice::from_ref(&second.id)).await.unwrap();
     world.until(&second.id, InstanceState::Terminated).await;
     let end = Instant::now() + Duration::from_secs(60);
     while files.exists() {

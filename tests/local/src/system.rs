@@ -4,7 +4,7 @@
 use crate::forge::ForgeUser;
 use crate::until;
 use anyhow::{Context as _, bail};
-use sluice_local::{end_nodes, free_port};
+use sluice_local::{free_port, remove_nodes};
 use sluice_operator::operator;
 use sluice_operator::show::Client;
 use sluice_runtime::Ports;
@@ -240,7 +240,9 @@ impl Drop for System {
         if let Err(error) = self.kill() {
             eprintln!("could not kill a system: {error:#}");
         }
-        end_nodes(self.data.path());
+        if let Err(error) = remove_nodes(self.data.path()) {
+            eprintln!("could not remove the nodes of a system: {error}");
+        }
         if std::thread::panicking() {
             let copy = self.data.path().with_extension("log");
             match std::fs::copy(self.data.path().join("sluice.log"), &copy) {

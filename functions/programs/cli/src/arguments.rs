@@ -250,6 +250,9 @@ pub(crate) struct UpArguments {
     /// Print every log line to the terminal
     #[arg(long, short)]
     pub(crate) verbose: bool,
+    /// Only make the image of local nodes, if it is missing, and exit
+    #[arg(long)]
+    pub(crate) prepare_nodes: bool,
 }
 
 /// The parsed value of `--kill`: a sequence of deaths, given as one argument.

@@ -38,6 +38,7 @@ async fn main() -> ExitCode {
 /// returned; an error of `check` and `freeze` is printed here, with exit status 2.
 async fn run(command: Command) -> anyhow::Result<ExitCode> {
     match command {
+        Command::Up(arguments) if arguments.prepare_nodes => sluice_local::prepare_nodes().await?,
         Command::Up(arguments) => up::run(arguments.into()).await?,
         Command::Demo(arguments) => {
             let latency = arguments.latency.into();

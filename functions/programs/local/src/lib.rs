@@ -24,7 +24,7 @@ pub mod up;
 pub use call_report::{CALLS_FILE, write_calls};
 pub use identity::{CREDENTIALS_FILE, Identity, OWNER, REVIEWER, header_file};
 pub use logging::{Verbosity, log_to};
-pub use ports::{end_nodes, free_port};
+pub use ports::{free_port, remove_nodes};
 pub use seed::{CONFIG, ONE, TENANT, TWO};
 pub use sluice_emulator::data::{CallLatency, DeathError, DeliberateKill, read_deaths};
 pub use sluice_operator::operator_access::CONNECTION;
@@ -33,10 +33,11 @@ use anyhow::{Context as _, bail};
 use bytes::Bytes;
 use executor::LocalExecutor;
 use external_services::ExternalServices;
+use output::print_progress;
 use services::Services;
 use sluice_aws::endpoint::DataEndpoint;
 use sluice_emulator::data::{DataOptions, Meter, Victim};
-use sluice_emulator::ec2::{Ec2, Ec2Options};
+use sluice_emulator::ec2::{Ec2, Ec2Options, Isolation, NodeError};
 use sluice_emulator::http::HostNames;
 use sluice_emulator::lambda::{Handler, HandlerError, Print};
 use sluice_emulator::machine::{Equipment, Form, LocalMachine, MachineOptions, Make};
@@ -134,7 +135,8 @@ pub struct Local {
 }
 
 impl Local {
-    /// Starts everything and returns when it answers. Creates the data directory, closes it to
+    /// Starts everything and returns when it answers. The first time on this machine, makes the image
+    /// of local nodes and prints each step of that. Creates the data directory, closes it to
     /// other users, and locks it until the system is dropped. Stores the access file for commands,
     /// and what is missing of the connections, sample repositories and main configuration. Starting
     /// on the same directory again resumes.
@@ -153,7 +155,12 @@ impl Local {
         let ports = LocalPorts::free(options.port, options.forge)?;
         let identity = Identity::open(&data, ports.forge)?;
         let pages = format!("http://127.0.0.1:{}/", options.port);
-        let ec2 = Ec2::open(Ec2Options::new(data.join("ec2")))
+        // Without machines of their own, nodes are sandboxes: [`Self::isolation_of_nodes`] says so.
+        let isolation = match prepare_nodes().await {
+            Ok(()) => Isolation::Full,
+            Err(error) => Isolation::Sandbox { why: error.to_string() },
+        };
+        let ec2 = Ec2::open(Ec2Options { isolation, ..Ec2Options::new(data.join("ec2")) })
             .context("could not open the state of the nodes")?;
         match Components::start(&options, &ports, &data, &identity, &ec2, &pages).await {
             Ok(Components { services, forge, executor, operator }) => Ok(Self {
@@ -247,6 +254,12 @@ impl Local {
         &self.pages
     }
 
+    /// Returns a text for people, one line: what local nodes have of their own, and what they share
+    /// with this machine and why. Blocks for a moment, to try what this machine allows.
+    pub fn isolation_of_nodes(&self) -> String {
+        self.ec2.isolation()
+    }
+
     /// Returns the address of live logs; `None` when the executor is a process of its own.
     pub fn logs_address(&self) -> Option<SocketAddr> {
         self.executor.logs_address()
@@ -263,6 +276,20 @@ impl Local {
         }
         self.services.stop().await;
         self.ec2.shut_down().await;
+    }
+}
+
+/// Makes the image of local nodes if it is missing, which takes about a minute and is printed step
+/// by step.
+///
+/// # Errors
+/// When this machine allows sandboxes only, or the image cannot be made; the text says what to do.
+pub async fn prepare_nodes() -> Result<(), NodeError> {
+    let prepare =
+        || sluice_emulator::ec2::prepare(&Ec2Options::new(""), &|line| print_progress!("{line}"));
+    match tokio::task::spawn_blocking(prepare).await {
+        Ok(prepared) => prepared,
+        Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
     }
 }
 

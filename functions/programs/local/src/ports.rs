@@ -27,8 +27,11 @@ pub fn free_port(range: Range<u16>) -> anyhow::Result<u16> {
 }
 
 /// Ends the nodes that a killed system left in a data directory, found by their recorded processes,
-/// and waits until they are gone. Their files stay. Does nothing if there are none. Must not be
-/// called while a system runs there.
-pub fn end_nodes(data: &Path) {
-    sluice_emulator::ec2::end_left(&data.join("ec2"));
+/// waits until they are gone, and deletes their files, which may belong to other users than this
+/// one. Does nothing if there are none. Must not be called while a system runs there.
+///
+/// # Errors
+/// When files cannot be deleted.
+pub fn remove_nodes(data: &Path) -> std::io::Result<()> {
+    sluice_emulator::ec2::remove_left(&data.join("ec2"))
 }

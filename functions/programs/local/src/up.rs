@@ -153,9 +153,7 @@ fn print_addresses(local: &Local, data: &Path, log: &Path) {
     if let Some(forge) = local.forge() {
         print_progress!("  forge          {}", forge.web_url());
     }
-    print_progress!(
-        "  nodes          see this machine's files, read-only, and its network: gate only code that you would run yourself"
-    );
+    print_progress!("  nodes          {}", local.isolation_of_nodes());
     print_progress!("  state          {}", data.display());
     print_progress!("  log            {}", log.display());
     if local.meter().is_some() {

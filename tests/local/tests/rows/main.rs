@@ -24,7 +24,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::net::TcpListener;
 
 /// A server that builds ask whether they may continue. It answers the name of a hold with `go` or
-/// `wait`. Nodes reach this machine's network but not its temporary files.
+/// `wait`. Playbooks of the config project reach this machine's network but not its temporary files.
 struct HoldServer {
     port: u16,
     released: Arc<Mutex<BTreeSet<String>>>,

@@ -12,8 +12,8 @@ mod verify;
 use crate::external_services;
 use crate::output::print_progress;
 use crate::{
-    CallLatency, Endpoint, Functions, Local, LocalOptions, Verbosity, end_nodes, free_port, lock,
-    log_to,
+    CallLatency, Endpoint, Functions, Local, LocalOptions, Verbosity, free_port, lock, log_to,
+    remove_nodes,
 };
 use anyhow::{Context as _, bail};
 use narrator::Narrator;
@@ -105,6 +105,7 @@ pub async fn run(options: DemoOptions) -> anyhow::Result<ExitCode> {
         "started in {:.1} s: data services, 10 functions, forge, nodes, executor",
         started.elapsed().as_secs_f64()
     ));
+    narrator.action(&format!("nodes          {}", local.isolation_of_nodes()));
     narrator.action(&format!("pages and API  {}t/demo/status", local.pages()));
     narrator.action(&format!("log            {}", log.display()));
     tokio::pin!(stop);
@@ -208,7 +209,9 @@ async fn fresh_directory(directory: Option<PathBuf>) -> anyhow::Result<PathBuf> 
         let _held = lock(&data)?;
         // The nodes of a killed demo are still running. They are found by files in the directory,
         // so they are ended first.
-        end_nodes(&data);
+        remove_nodes(&data).with_context(|| {
+            format!("could not remove the nodes of an earlier demo in {}", data.display())
+        })?;
         remove_resources(&data).await;
         std::fs::remove_dir_all(&data)
             .with_context(|| format!("could not remove {}", data.display()))?;
