@@ -2,6 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
+/// The most seconds by which an issuer's clock may differ.
+pub const SKEW_SECONDS_MAX: u64 = 300;
+
 /// The claim that names the user, if an authenticator names no other.
 const UID_CLAIM: &str = "sub";
 
@@ -15,8 +18,14 @@ pub struct Authenticator {
     pub driver: AuthenticatorDriver,
     /// The realm that users see, for example `example.org`.
     pub realm: String,
-    /// The audience: a token's `aud` claim must have it.
+    /// The id of the client for which clients log in, and the audience if no other is set.
     pub client_id: String,
+    /// The audience: a token's `aud` claim must have it. `None` for the client's id.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub audience: Option<String>,
+    /// Where clients log in; `None` for the issuer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub authority: Option<String>,
     /// The issuer: a token with this `iss` claim belongs to this authenticator. With OpenID Connect
     /// it is the provider's address.
     pub issuer_id: String,
@@ -27,7 +36,7 @@ pub struct Authenticator {
     /// limit, and then `iat` is not required.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_validity_seconds: Option<u64>,
-    /// Seconds by which the issuer's clock may differ.
+    /// Seconds by which the issuer's clock may differ, at most [`SKEW_SECONDS_MAX`].
     #[serde(default)]
     pub skew_seconds: u64,
     /// Whether it is the one that the pages use for logging in.
@@ -102,6 +111,16 @@ impl Authenticator {
         }
     }
 
+    /// Returns what a token's `aud` claim must have.
+    pub fn audience(&self) -> &str {
+        self.audience.as_deref().unwrap_or(&self.client_id)
+    }
+
+    /// Returns where clients log in.
+    pub fn authority(&self) -> &str {
+        self.authority.as_deref().unwrap_or(&self.issuer_id)
+    }
+
     /// Returns the name of the driver, as in Zuul's configuration and API.
     pub fn driver_name(&self) -> &'static str {
         match self.driver {
@@ -115,4 +134,157 @@ impl Authenticator {
 /// Returns the default of [`Authenticator::uid_claim`], for records and arguments without one.
 fn uid_claim() -> String {
     UID_CLAIM.to_owned()
+}
+
+/// Authenticators that can be used together: each has an issuer and a realm of its own, and at most
+/// one is the default.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub struct AuthenticatorSet(Vec<Authenticator>);
+
+/// Why authenticators cannot be used together. Each names the authenticator.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum AuthenticatorSetError {
+    /// A setting is empty.
+    #[error("the authenticator {name} has an empty {setting}")]
+    Empty {
+        /// The authenticator.
+        name: String,
+        /// The setting.
+        setting: &'static str,
+    },
+    /// Two have one issuer, which selects the authenticator of a token.
+    #[error("the authenticators {name} and {other} have the same issuer")]
+    SameIssuer {
+        /// One of them.
+        name: String,
+        /// The other one.
+        other: String,
+    },
+    /// Two have one realm, by which clients tell them apart.
+    #[error("the authenticators {name} and {other} have the same realm")]
+    SameRealm {
+        /// One of them.
+        name: String,
+        /// The other one.
+        other: String,
+    },
+    /// Two are the default.
+    #[error("the authenticators {name} and {other} are both the default")]
+    SeveralDefaults {
+        /// One of them.
+        name: String,
+        /// The other one.
+        other: String,
+    },
+    /// The tolerance would make expiry meaningless.
+    #[error("the authenticator {name} tolerates more than {SKEW_SECONDS_MAX} s of clock skew")]
+    LargeSkew {
+        /// The authenticator.
+        name: String,
+    },
+}
+
+impl AuthenticatorSet {
+    /// Checks authenticators that are to be used together.
+    ///
+    /// # Errors
+    /// When a setting is empty or out of bounds, or two of them exclude each other.
+    pub fn new(all: Vec<Authenticator>) -> Result<Self, AuthenticatorSetError> {
+        for (index, one) in all.iter().enumerate() {
+            let name = || one.name.clone();
+            let settings = [
+                ("name", one.name.as_str()),
+                ("realm", &one.realm),
+                ("client_id", &one.client_id),
+                ("audience", one.audience()),
+                ("issuer_id", &one.issuer_id),
+                ("uid_claim", &one.uid_claim),
+            ];
+            if let Some((setting, _)) = settings.iter().find(|(_, text)| text.trim().is_empty()) {
+                return Err(AuthenticatorSetError::Empty { name: name(), setting });
+            }
+            if one.skew_seconds > SKEW_SECONDS_MAX {
+                return Err(AuthenticatorSetError::LargeSkew { name: name() });
+            }
+            for before in all.iter().take(index) {
+                let (name, other) = (before.name.clone(), name());
+                if before.issuer_id == one.issuer_id {
+                    return Err(AuthenticatorSetError::SameIssuer { name, other });
+                }
+                if before.realm == one.realm {
+                    return Err(AuthenticatorSetError::SameRealm { name, other });
+                }
+                if before.is_default && one.is_default {
+                    return Err(AuthenticatorSetError::SeveralDefaults { name, other });
+                }
+            }
+        }
+        Ok(Self(all))
+    }
+
+    /// Returns the authenticators, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = &Authenticator> {
+        self.0.iter()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn authenticator(name: &str) -> Authenticator {
+        Authenticator {
+            name: name.to_owned(),
+            driver: AuthenticatorDriver::Hs256,
+            realm: name.to_owned(),
+            client_id: "sluice".to_owned(),
+            audience: None,
+            authority: None,
+            issuer_id: name.to_owned(),
+            uid_claim: uid_claim(),
+            max_validity_seconds: None,
+            skew_seconds: 0,
+            is_default: false,
+            allows_override: false,
+        }
+    }
+
+    /// C2.2: an issuer selects one authenticator, and no setting is empty.
+    #[test]
+    fn authenticators_that_exclude_each_other_are_refused() {
+        let two = |change: fn(&mut Authenticator)| {
+            let (first, mut second) = (authenticator("one"), authenticator("two"));
+            let first = Authenticator { is_default: true, ..first };
+            change(&mut second);
+            AuthenticatorSet::new(vec![first, second]).err().map(|error| error.to_string())
+        };
+        assert_eq!(two(|_| {}), None);
+        type Change = fn(&mut Authenticator);
+        let changes: [(Change, &str); 7] = [
+            (|two| two.issuer_id = "one".to_owned(), "same issuer"),
+            (|two| two.realm = "one".to_owned(), "same realm"),
+            (|two| two.is_default = true, "both the default"),
+            (|two| two.client_id = String::new(), "empty client_id"),
+            (|two| two.audience = Some(" ".to_owned()), "empty audience"),
+            (|two| two.issuer_id = String::new(), "empty issuer_id"),
+            (|two| two.skew_seconds = SKEW_SECONDS_MAX + 1, "clock skew"),
+        ];
+        for (change, text) in changes {
+            let error = two(change).unwrap();
+            assert!(error.contains(text), "{error}");
+        }
+    }
+
+    /// C2.2: the audience may differ from the client's id.
+    #[test]
+    fn audience_and_authority_have_defaults() {
+        let one = authenticator("one");
+        assert_eq!((one.audience(), one.authority()), ("sluice", "one"));
+        let other = Authenticator {
+            audience: Some("api".to_owned()),
+            authority: Some("https://login.example.org".to_owned()),
+            ..one
+        };
+        assert_eq!((other.audience(), other.authority()), ("api", "https://login.example.org"));
+    }
 }

@@ -54,6 +54,8 @@ pub(crate) fn find<'c>(claims: &'c Map<String, Value>, name: &str) -> Option<&'c
 /// Returns whether the value of a claim is what a condition wants. See [`matches`].
 fn value_matches(wanted: &Value, claim: &Value, tenant: Option<&TenantName>) -> bool {
     match (wanted, claim) {
+        // A value that was left empty is a slip, and opens nothing.
+        (Value::Null, _) => false,
         (Value::Object(wanted), Value::Object(claims)) => {
             !wanted.is_empty()
                 && wanted.iter().all(|(name, wanted)| claim_matches(claims, name, wanted, tenant))
@@ -87,7 +89,6 @@ mod tests {
         let rule = AuthorizationRule { name: "rule".to_owned(), conditions };
         let principal = TokenBearer {
             authenticator: "test".to_owned(),
-            realm: "test".to_owned(),
             uid: "alice".to_owned(),
             claims: claims.as_object().unwrap().clone(),
             admin_of: Vec::new(),
@@ -151,7 +152,6 @@ mod tests {
         let claims = json!({"groups": ["{tenant.name}", ""]}).as_object().unwrap().clone();
         let principal = TokenBearer {
             authenticator: String::new(),
-            realm: String::new(),
             uid: "alice".to_owned(),
             claims,
             admin_of: Vec::new(),
@@ -162,9 +162,23 @@ mod tests {
     /// C2.2: a rule without conditions opens nothing.
     #[test]
     fn an_empty_condition_matches_nothing() {
-        for rule in [json!([]), json!([{}]), json!([{"a": {}}]), json!([{"a": []}])] {
-            assert!(!check(rule.clone(), json!({"a": {"b": 1}})), "{rule}");
-            assert!(!check(rule.clone(), json!({"a": [[]]})), "{rule}");
+        for rule in [
+            json!([]),
+            json!([{}]),
+            json!([{"a": {}}]),
+            json!([{"a": []}]),
+            json!([{"a": null}]),
+            json!([{"a": {"b": null}}]),
+        ] {
+            for claims in [
+                json!({"a": {"b": 1}}),
+                json!({"a": [[]]}),
+                json!({"a": null}),
+                json!({"a": [null]}),
+                json!({"a": {"b": null}}),
+            ] {
+                assert!(!check(rule.clone(), claims.clone()), "{rule} {claims}");
+            }
         }
     }
 }

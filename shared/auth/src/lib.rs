@@ -17,7 +17,10 @@ mod issuer_keys;
 mod policy;
 mod token;
 
-pub use authenticator::{Algorithm, Authenticator, AuthenticatorDriver, LoadUserInfo};
+pub use authenticator::{
+    Algorithm, Authenticator, AuthenticatorDriver, AuthenticatorSet, AuthenticatorSetError,
+    LoadUserInfo, SKEW_SECONDS_MAX,
+};
 pub use issuer_keys::{IssuerKey, IssuerKeys, KeyLookup, READ_AGAIN_SECONDS, parse_keys};
-pub use policy::{AccessDecision, AccessPolicy, PermissionList, RequestedAction};
+pub use policy::{AccessDecision, AccessPolicy, PermissionList, RequestedAction, RequestedProject};
 pub use token::{BearerToken, SignedBytes, TokenBearer, TokenError, UnverifiedPrincipal};

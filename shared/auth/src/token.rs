@@ -1,7 +1,7 @@
 //! Bearer tokens (JWT, RFC 7519 in the compact form of RFC 7515): parsed, assigned to an
 //! authenticator, and checked against what it pins.
 
-use crate::authenticator::Authenticator;
+use crate::authenticator::{Algorithm, Authenticator, SKEW_SECONDS_MAX};
 use crate::claims;
 use base64::{Engine as _, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde::Deserialize;
@@ -39,28 +39,49 @@ struct Header {
     crit: Option<Value>,
 }
 
-/// The bytes of a token whose signature is to be checked.
+/// The bytes of a token whose signature is to be checked, and how.
 #[derive(Debug, Clone, Copy)]
 pub struct SignedBytes<'t> {
+    /// The authenticator whose key must have signed.
+    pub authenticator: &'t Authenticator,
+    /// The only algorithm that counts.
+    pub algorithm: Algorithm,
     /// What was signed.
     pub message: &'t [u8],
     /// The signature.
     pub signature: &'t [u8],
 }
 
-/// Who makes a request: the user of a token that was verified.
+/// Who makes a request: the user of a token that was verified. Only
+/// [`UnverifiedPrincipal::verify`] makes one.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct TokenBearer {
     /// The name of the authenticator that accepted the token.
-    pub authenticator: String,
-    /// The authenticator's realm.
-    pub realm: String,
+    pub(crate) authenticator: String,
     /// The user's id.
-    pub uid: String,
+    pub(crate) uid: String,
     /// All claims of the token.
-    pub claims: Map<String, Value>,
+    pub(crate) claims: Map<String, Value>,
     /// The tenants that the token itself makes its bearer an administrator of.
-    pub admin_of: Vec<TenantName>,
+    pub(crate) admin_of: Vec<TenantName>,
+}
+
+impl TokenBearer {
+    /// Returns the name of the authenticator that accepted the token.
+    pub fn authenticator(&self) -> &str {
+        &self.authenticator
+    }
+
+    /// Returns the user's id.
+    pub fn uid(&self) -> &str {
+        &self.uid
+    }
+
+    /// Returns the tenants that the token itself makes its bearer an administrator of; none unless
+    /// the authenticator lets that count. Each is a name: there is no name for all tenants.
+    pub fn admin_of(&self) -> &[TenantName] {
+        &self.admin_of
+    }
 }
 
 /// The principal of a token whose claims are right, but whose signature was not checked yet. Only
@@ -73,7 +94,7 @@ pub struct UnverifiedPrincipal<'t> {
 }
 
 /// Why a token is refused. The text is for the bearer; none repeats anything of the token.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum TokenError {
     /// It is not a token in the form that is read here.
     #[error("the token is not a signed JWT in compact form")]
@@ -102,6 +123,12 @@ pub enum TokenError {
         /// The claim.
         claim: &'static str,
     },
+    /// The claim that names the user is missing, or is no text that can be recorded and shown.
+    #[error("the token has no usable claim \"{claim}\", which names the user")]
+    MissingUser {
+        /// The claim that the authenticator names.
+        claim: String,
+    },
     /// The issuer has no key of the id that it names.
     #[error("the issuer has no key with the id that the token names")]
     UnknownKey,
@@ -112,7 +139,7 @@ pub enum TokenError {
 
 impl TokenError {
     /// Returns the short name of the error, for headers and answers.
-    pub fn name(self) -> &'static str {
+    pub fn name(&self) -> &'static str {
         match self {
             Self::Malformed => "TokenMalformed",
             Self::UnknownIssuer => "TokenIssuerUnknown",
@@ -120,7 +147,7 @@ impl TokenError {
             Self::WrongAudience => "TokenAudienceMismatch",
             Self::Expired => "TokenExpired",
             Self::NotYetValid => "TokenNotYetValid",
-            Self::MissingClaim { .. } => "TokenClaimMissing",
+            Self::MissingClaim { .. } | Self::MissingUser { .. } => "TokenClaimMissing",
             Self::UnknownKey => "TokenKeyUnknown",
             Self::InvalidSignature => "TokenSignatureInvalid",
         }
@@ -128,8 +155,11 @@ impl TokenError {
 }
 
 impl BearerToken {
-    /// Parses a token. [`TokenError::Malformed`] for anything but a signed JWT in compact form with
-    /// a header and claims in JSON, for one that is too long, and for one that requires extensions.
+    /// Parses a token.
+    ///
+    /// # Errors
+    /// [`TokenError::Malformed`] for anything but a signed JWT in compact form with a header and
+    /// claims in JSON, for one that is too long, and for one that requires extensions.
     pub fn parse(text: &str) -> Result<Self, TokenError> {
         if text.len() > TOKEN_BYTES_MAX {
             return Err(TokenError::Malformed);
@@ -151,6 +181,9 @@ impl BearerToken {
     /// Selects the authenticator by the token's issuer and checks the token against it at the time
     /// `now`: algorithm, audience, expiry, the times before which it is not valid, the user's id,
     /// and the form of the claim `zuul.admin` if that counts. The signature remains to be checked.
+    ///
+    /// # Errors
+    /// When no authenticator has the issuer, or the token is not what its authenticator pins.
     pub fn check<'t>(
         &'t self,
         authenticators: impl IntoIterator<Item = &'t Authenticator>,
@@ -173,10 +206,9 @@ impl BearerToken {
         let uid = claims::find(&self.claims, &authenticator.uid_claim)
             .and_then(Value::as_str)
             .filter(|uid| is_uid(uid))
-            .ok_or(TokenError::MissingClaim { claim: "uid_claim" })?;
+            .ok_or_else(|| TokenError::MissingUser { claim: authenticator.uid_claim.clone() })?;
         let principal = TokenBearer {
             authenticator: authenticator.name.clone(),
-            realm: authenticator.realm.clone(),
             uid: uid.to_owned(),
             claims: self.claims.clone(),
             admin_of: self.admin_of(authenticator)?,
@@ -186,7 +218,7 @@ impl BearerToken {
 
     /// Checks that the token was issued for the authenticator's audience, alone or among others.
     fn check_audience(&self, authenticator: &Authenticator) -> Result<(), TokenError> {
-        let wanted = Value::String(authenticator.client_id.clone());
+        let wanted = Value::String(authenticator.audience().to_owned());
         match self.claims.get("aud") {
             None => Err(TokenError::MissingClaim { claim: "aud" }),
             Some(Value::Array(list)) if list.contains(&wanted) => Ok(()),
@@ -199,7 +231,7 @@ impl BearerToken {
     /// tolerance.
     fn check_times(&self, authenticator: &Authenticator, now: Timestamp) -> Result<(), TokenError> {
         let now = now.0 as f64 / 1_000.0;
-        let skew = authenticator.skew_seconds as f64;
+        let skew = authenticator.skew_seconds.min(SKEW_SECONDS_MAX) as f64;
         let expires = self.time("exp")?.ok_or(TokenError::MissingClaim { claim: "exp" })?;
         let issued = self.time("iat")?;
         if now >= expires + skew {
@@ -211,7 +243,8 @@ impl BearerToken {
         }
         if let Some(validity) = authenticator.max_validity_seconds {
             let issued = issued.ok_or(TokenError::MissingClaim { claim: "iat" })?;
-            if now >= issued + validity as f64 + skew {
+            // Without the tolerance: the age is a limit of ours, and needs no agreement of clocks.
+            if now >= issued + validity as f64 {
                 return Err(TokenError::Expired);
             }
         }
@@ -221,15 +254,16 @@ impl BearerToken {
     /// Returns the tenants in the claim `zuul.admin`, if the authenticator lets it count. Anything
     /// but a list of names there is an error.
     fn admin_of(&self, authenticator: &Authenticator) -> Result<Vec<TenantName>, TokenError> {
-        let claim =
-            claims::find(&self.claims, "zuul.admin").filter(|_| authenticator.allows_override);
-        let Some(claim) = claim else { return Ok(Vec::new()) };
-        let malformed = TokenError::MissingClaim { claim: "zuul.admin" };
-        let list = claim.as_array().ok_or(malformed)?;
-        if list.len() > ADMIN_TENANTS_MAX {
-            return Err(malformed);
-        }
-        list.iter().map(|name| name.as_str().map(TenantName::from).ok_or(malformed)).collect()
+        // The nested claim only: a literal `zuul.admin` is another claim.
+        let claim = self.claims.get("zuul").and_then(|zuul| zuul.get("admin"));
+        let Some(claim) = claim.filter(|_| authenticator.allows_override) else {
+            return Ok(Vec::new());
+        };
+        let names = claim.as_array().filter(|list| list.len() <= ADMIN_TENANTS_MAX);
+        let names = names.and_then(|list| {
+            list.iter().map(|name| name.as_str().map(TenantName::from)).collect::<Option<_>>()
+        });
+        names.ok_or(TokenError::MissingClaim { claim: "zuul.admin" })
     }
 
     /// Returns a claim that is a text and not empty.
@@ -237,8 +271,8 @@ impl BearerToken {
         self.claims.get(claim).and_then(Value::as_str).filter(|text| !text.is_empty())
     }
 
-    /// Returns a claim that is a time, in seconds since the epoch; `None` if it is missing, an error
-    /// if it is no number.
+    /// Returns a claim that is a time, in seconds since the epoch; `None` if it is missing, an
+    /// error if it is no number.
     fn time(&self, claim: &'static str) -> Result<Option<f64>, TokenError> {
         let Some(value) = self.claims.get(claim) else { return Ok(None) };
         let number = value.as_f64().filter(|number| number.is_finite());
@@ -246,12 +280,41 @@ impl BearerToken {
     }
 }
 
-/// Returns whether a text may be a user's id: not empty, not too long, and printable, because it is
-/// recorded and shown.
+/// Returns whether a text may be a user's id: not empty, without blanks around it, not too long,
+/// and printable, because it is recorded and shown.
 fn is_uid(text: &str) -> bool {
-    !text.trim().is_empty()
+    !text.is_empty()
+        && text.trim() == text
         && text.chars().count() <= UID_CHARS_MAX
-        && !text.chars().any(char::is_control)
+        && !text.chars().any(is_invisible)
+}
+
+/// Returns whether a character is a control, a format character, or a separator of lines or
+/// paragraphs: text with it can look like another one.
+fn is_invisible(character: char) -> bool {
+    character.is_control()
+        || matches!(
+            character,
+            '\u{ad}'
+                | '\u{600}'..='\u{605}'
+                | '\u{61c}'
+                | '\u{6dd}'
+                | '\u{70f}'
+                | '\u{890}'..='\u{891}'
+                | '\u{8e2}'
+                | '\u{180e}'
+                | '\u{200b}'..='\u{200f}'
+                | '\u{2028}'..='\u{202e}'
+                | '\u{2060}'..='\u{206f}'
+                | '\u{feff}'
+                | '\u{fff9}'..='\u{fffb}'
+                | '\u{110bd}'
+                | '\u{110cd}'
+                | '\u{13430}'..='\u{1343f}'
+                | '\u{1bca0}'..='\u{1bca3}'
+                | '\u{1d173}'..='\u{1d17a}'
+                | '\u{e0000}'..='\u{e007f}'
+        )
 }
 
 impl<'t> UnverifiedPrincipal<'t> {
@@ -267,11 +330,16 @@ impl<'t> UnverifiedPrincipal<'t> {
 
     /// Returns the principal if `is_signed` accepts the token's bytes. It must check the signature
     /// with the authenticator's key and algorithm.
+    ///
+    /// # Errors
+    /// When `is_signed` does not accept them.
     pub fn verify(
         self,
         is_signed: impl FnOnce(SignedBytes<'_>) -> bool,
     ) -> Result<TokenBearer, TokenError> {
         let bytes = SignedBytes {
+            authenticator: self.authenticator,
+            algorithm: self.authenticator.algorithm(),
             message: self.token.message.as_bytes(),
             signature: &self.token.signature,
         };
@@ -293,6 +361,8 @@ mod tests {
             driver,
             realm: "test".to_owned(),
             client_id: "sluice".to_owned(),
+            audience: None,
+            authority: None,
             issuer_id: issuer_id.to_owned(),
             uid_claim: "sub".to_owned(),
             max_validity_seconds: None,
@@ -331,7 +401,7 @@ mod tests {
     }
 
     fn refusal(changes: Value) -> Option<&'static str> {
-        check(json!({"alg": "RS256"}), claims(changes), |_| {}).err().map(TokenError::name)
+        check(json!({"alg": "RS256"}), claims(changes), |_| {}).err().map(|error| error.name())
     }
 
     /// C2.2: the header does not choose the algorithm.
@@ -382,6 +452,12 @@ mod tests {
             (json!({"sub": ""}), Some("TokenClaimMissing")),
             (json!({"sub": 7}), Some("TokenClaimMissing")),
             (json!({"sub": "a\nb"}), Some("TokenClaimMissing")),
+            (json!({"sub": "a\u{202e}b"}), Some("TokenClaimMissing")),
+            (json!({"sub": "a\u{2028}b"}), Some("TokenClaimMissing")),
+            (json!({"sub": "a\u{200b}"}), Some("TokenClaimMissing")),
+            (json!({"sub": " root"}), Some("TokenClaimMissing")),
+            (json!({"sub": "root\u{a0}"}), Some("TokenClaimMissing")),
+            (json!({"sub": "Ada Müller"}), None),
             (json!({"sub": "x".repeat(300)}), Some("TokenClaimMissing")),
         ] {
             assert_eq!(refusal(changes.clone()), error, "{changes}");
@@ -399,20 +475,29 @@ mod tests {
     fn tolerance_and_age_are_the_authenticators() {
         let header = || json!({"alg": "RS256"});
         let with = |changes: Value, change: fn(&mut Authenticator)| {
-            check(header(), claims(changes), change).err().map(TokenError::name)
+            check(header(), claims(changes), change).err().map(|error| error.name())
         };
         let tolerant: fn(&mut Authenticator) = |one| one.skew_seconds = 10;
         assert_eq!(with(json!({"exp": 999_991}), tolerant), None);
         assert_eq!(with(json!({"exp": 999_990}), tolerant), Some("TokenExpired"));
         assert_eq!(with(json!({"nbf": 1_000_010}), tolerant), None);
         assert_eq!(with(json!({"nbf": 1_000_011}), tolerant), Some("TokenNotYetValid"));
-        let young: fn(&mut Authenticator) = |one| one.max_validity_seconds = Some(60);
+        let lax: fn(&mut Authenticator) = |one| one.skew_seconds = u64::MAX;
+        assert_eq!(with(json!({"exp": 999_701}), lax), None);
+        assert_eq!(
+            with(json!({"exp": 999_700}), lax),
+            Some("TokenExpired"),
+            "five minutes at most"
+        );
+        let young: fn(&mut Authenticator) = |one| {
+            (one.max_validity_seconds, one.skew_seconds) = (Some(60), 10);
+        };
         assert_eq!(with(json!({"iat": 999_941, "exp": 2_000_000}), young), None);
         assert_eq!(with(json!({"iat": 999_940, "exp": 2_000_000}), young), Some("TokenExpired"));
         assert_eq!(with(json!({"iat": null}), young), Some("TokenClaimMissing"));
     }
 
-    /// C2.2: a token makes its bearer no administrator unless the operator lets it.
+    /// C2.2: a token makes its bearer an administrator only if the operator lets it.
     #[test]
     fn the_admin_claim_counts_only_where_the_operator_allows_it() {
         let admin = |value: Value, change: fn(&mut Authenticator)| {
@@ -423,6 +508,9 @@ mod tests {
         assert_eq!(admin(json!(["acme"]), |_| {}), Ok(Vec::new()));
         assert_eq!(admin(json!(["acme"]), allowed), Ok(vec!["acme".into()]));
         assert_eq!(admin(json!([]), allowed), Ok(Vec::new()));
+        let literal = claims(json!({"zuul.admin": ["acme"], "zuul": {"admin": ["other"]}}));
+        let principal = check(json!({"alg": "RS256"}), literal, allowed).unwrap();
+        assert_eq!(principal.admin_of, ["other".into()], "the nested claim");
         for malformed in [json!("acme"), json!("*"), json!(true), json!([7]), json!({"acme": 1})] {
             assert!(admin(malformed.clone(), allowed).is_err(), "{malformed}");
         }
@@ -439,7 +527,9 @@ mod tests {
         let missing = check(json!({"alg": "RS256"}), claims(json!({})), |one| {
             one.uid_claim = "email".to_owned();
         });
-        assert_eq!(missing, Err(TokenError::MissingClaim { claim: "uid_claim" }));
+        let error = missing.unwrap_err();
+        assert_eq!(error, TokenError::MissingUser { claim: "email".to_owned() });
+        assert!(error.to_string().contains("\"email\""), "the claim, not the setting: {error}");
     }
 
     /// C2.2: no principal without a signature that was checked.
@@ -452,6 +542,10 @@ mod tests {
         assert_eq!((checked.key_id(), checked.authenticator().name.as_str()), (Some("one"), "rsa"));
         let refused = checked.verify(|bytes| {
             assert_eq!(bytes.message, whole.rsplit_once('.').unwrap().0.as_bytes());
+            assert_eq!(
+                (bytes.algorithm, bytes.authenticator.name.as_str()),
+                (Algorithm::Rs256, "rsa")
+            );
             bytes.signature == b"another"
         });
         assert_eq!(refused, Err(TokenError::InvalidSignature));

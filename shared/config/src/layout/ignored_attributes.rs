@@ -21,7 +21,7 @@ use crate::objects::{
     JobStanza, NodesetBody, NodesetRef, ProjectStanza, ProviderObject, Span, Stanza,
 };
 use crate::pipeline::{FilterKind, Pipeline, ReporterKind, SUPERSEDES_MAX, TriggerKind};
-use crate::tenant::{Access, MainConfig, TenantConfig};
+use crate::tenant::TenantConfig;
 use crate::yaml::Mark;
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -30,9 +30,8 @@ impl Layout {
     /// Returns a warning for each attribute of the tenant and of its files that Sluice does not
     /// support yet, sorted by file and stanza, without duplicates. Also warns of labels in nodesets
     /// that no provider offers, or that no provider offers together. Stanzas with errors, and kinds
-    /// that the tenant excludes for a project, are left out, and so are attributes outside of
-    /// tenants ([`MainConfig::ignored_attributes`]). The tenant's own attributes are shown in a file
-    /// `main.yaml`, whatever the main configuration is called.
+    /// that the tenant excludes for a project, are left out. The tenant's own attributes are shown
+    /// in a file `main.yaml`, whatever the main configuration is called.
     pub fn ignored_attributes(&self) -> Vec<ConfigError> {
         let mut found =
             Warnings { layout: self, offers: self.label_offers(), warnings: Vec::new() };
@@ -419,34 +418,9 @@ impl TenantConfig {
             .into_iter()
             .filter(|(_, is_set, _)| *is_set)
             .map(|(attribute, _, message)| (name.as_str(), attribute, message));
-        let of_access = unenforced(&self.access).map(|attribute| {
-            let message = format!(
-                "\"{attribute}\" is not supported yet: everyone who can reach the web pages and \
-                 the API can read the tenant, and only operator commands can change anything"
-            );
-            (name.as_str(), attribute, message)
-        });
         warnings
-            .chain(of_access)
             .map(|(stanza, attribute, message)| main_warning(path, stanza, attribute, message))
             .collect()
-    }
-}
-
-impl MainConfig {
-    /// Returns a warning for each unsupported attribute that the main configuration sets outside of
-    /// tenants to something other than its default: those of `api-root`. Those of tenants are in
-    /// [`TenantConfig::ignored_attributes`]. `path` is the path of the file, as the warnings show
-    /// it; all are located at its first line.
-    pub fn ignored_attributes(&self, path: &str) -> Vec<ConfigError> {
-        let of_root = unenforced(&self.api_root).map(|attribute| {
-            let message = format!(
-                "\"{attribute}\" is not supported yet: everyone who can reach the API can read the \
-                 list of tenants and other data that belongs to no tenant"
-            );
-            main_warning(path, "api-root", attribute, message)
-        });
-        of_root.collect()
     }
 }
 
@@ -465,19 +439,6 @@ fn main_warning(path: &str, stanza: &str, attribute: &str, message: String) -> C
             .about(attribute)
             .as_warning(),
     }
-}
-
-/// Returns the names of the access attributes that are set to something other than their default.
-/// None of them is enforced: requests are not authenticated yet.
-fn unenforced(access: &Access) -> impl Iterator<Item = &'static str> {
-    let settings = [
-        ("access-rules", !access.access_rules.is_empty()),
-        ("anonymous-read-access", access.anonymous_read_access == Some(false)),
-        ("authentication-realm", access.authentication_realm.is_some()),
-        ("role-mappings", !access.role_mappings.is_empty()),
-        ("admin-rules", !access.admin_rules.is_empty()),
-    ];
-    settings.into_iter().filter(|(_, is_set)| *is_set).map(|(attribute, _)| attribute)
 }
 
 /// Returns the beginning of a sentence about the triggers of a driver that is not supported, which

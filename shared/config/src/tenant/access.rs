@@ -1,6 +1,6 @@
 //! Access control: access to a tenant or the whole API, rules about a token's claims, and roles.
 //!
-//! This only parses the configuration. Requests are authorized elsewhere.
+//! This only parses the configuration. `shared/auth` decides by it what requests may do.
 
 use crate::objects::read::{Diagnostics, Fields, members, texts};
 use crate::yaml::{Node, Value};
@@ -16,7 +16,8 @@ pub struct Access {
     pub access_rules: Vec<String>,
     /// Rules, one of which must match for administrative access.
     pub admin_rules: Vec<String>,
-    /// Whether requests without a token have read access although there are rules.
+    /// Whether requests without a token have read access; true if it is not set. Access rules close
+    /// a tenant whatever it says.
     pub anonymous_read_access: Option<bool>,
     /// The roles granted by each rule, by the rule's name.
     pub role_mappings: BTreeMap<String, Vec<String>>,
@@ -52,6 +53,31 @@ pub struct AuthorizationRule {
     pub name: String,
     /// Claims with their values. One mapping of the list must match, with all its claims.
     pub conditions: Vec<Map<String, Json>>,
+}
+
+impl AuthorizationRule {
+    /// Returns why the rule, or one of its conditions, can never match a token, for a warning;
+    /// `None` if each condition may.
+    fn why_never_matches(&self) -> Option<&'static str> {
+        match self.conditions.as_slice() {
+            [] => Some("never matches: it has no conditions"),
+            all if all.iter().any(is_dead) => Some(
+                "has a condition that never matches: it is empty, or has a value that is null, a list or an empty mapping",
+            ),
+            _ => None,
+        }
+    }
+}
+
+/// Returns whether claims with their values can never match those of a token: there are none, or
+/// one has no value that a claim could have.
+fn is_dead(claims: &Map<String, Json>) -> bool {
+    let is_value_dead = |wanted: &Json| match wanted {
+        Json::Null | Json::Array(_) => true,
+        Json::Object(inner) => is_dead(inner),
+        _ => false,
+    };
+    claims.is_empty() || claims.values().any(is_value_dead)
 }
 
 /// An `authorization-role`.
@@ -128,9 +154,9 @@ pub enum Grant {
     Always(bool),
     /// For matching projects and refs; an omitted condition always matches.
     Where {
-        /// A regular expression for the project's name.
+        /// The project's name, canonical or without the host.
         project: Option<String>,
-        /// A regular expression for the ref.
+        /// The full ref, such as `refs/heads/main`.
         r#ref: Option<String>,
     },
 }
@@ -165,20 +191,28 @@ fn role_mappings(node: &Node, p: &mut Diagnostics) -> BTreeMap<String, Vec<Strin
 }
 
 /// Reads an authorization rule; `None`, with an error, if it is not a mapping or has no name or no
-/// `conditions`. A condition that is no mapping is an error and left out. A rule whose conditions
-/// are empty is returned.
+/// `conditions`. A condition that is no mapping is an error and left out. A rule that never matches
+/// is returned, with a warning.
 pub(super) fn rule(body: &Node, p: &mut Diagnostics) -> Option<AuthorizationRule> {
     let mut f = Fields::of(body, "", p)?;
     let name = f.required_name("name", p);
-    let conditions = f.required("conditions", p).map(|node| {
+    let node = f.required("conditions", p);
+    let errors_before = p.list.len();
+    let conditions = node.map(|node| {
         let mut list = Vec::new();
         for member in members(node) {
             list.extend(crate::objects::read::mapping(member, "conditions", p));
         }
         list
     });
+    let rule = AuthorizationRule { name: name?, conditions: conditions? };
+    let why = rule.why_never_matches().filter(|_| p.list.len() == errors_before);
+    if let (Some(node), Some(why)) = (node, why) {
+        let message = format!("the authorization rule {} {why}", rule.name);
+        p.warning(node, "conditions", message);
+    }
     f.finish(p);
-    Some(AuthorizationRule { name: name?, conditions: conditions? })
+    Some(rule)
 }
 
 /// Reads an authorization role; `None`, with an error, if it has no name, the name of a built-in

@@ -611,7 +611,7 @@ fn an_unresolved_name_in_the_main_configuration_is_reported_at_its_place() {
       githbu:
         config-projects: [org/config]
 - global-semaphore: {name: shared}
-- authorization-rule: {name: staff, conditions: []}
+- authorization-rule: {name: staff, conditions: [{groups: staff}]}
 - api-root:
     access-rules:
       - noone

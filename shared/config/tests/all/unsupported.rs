@@ -3,7 +3,6 @@
 use crate::common::{BASE, tenant, tenant_of};
 use sluice_config::layout::{LabelOffer, Scope};
 use sluice_config::{Severity, parse_main};
-use std::collections::BTreeSet;
 
 fn warnings(text: &str) -> Vec<String> {
     let layout = tenant().file("org/config", &format!("{BASE}{text}")).sound();
@@ -392,76 +391,64 @@ fn what_no_forge_or_command_can_meet_is_reported() {
     );
 }
 
-/// Z2.3, Z9.1: a tenant's access rules are reported if authentication is not enforced.
+/// Z2.3, Z9.1: access rules are enforced, so only what is not is reported.
 #[test]
-fn unenforced_access_rules_of_a_tenant_are_reported() {
+fn access_rules_of_a_tenant_yield_no_warning() {
     let main = "
 - tenant:
     name: one
     access-rules: [ours]
     admin-rules: [ours]
     anonymous-read-access: false
+    authentication-realm: company
     report-build-page: true
+    role-mappings: {ours: [read]}
     source: {github: {config-projects: [org/config]}}
 - authorization-rule: {name: ours, conditions: [{groups: ours}]}
 ";
     let diagnostics = crate::common::tenant_of(main).build().ignored_attributes();
-    let attributes: BTreeSet<&str> =
+    let attributes: Vec<_> =
         diagnostics.iter().filter_map(|warning| warning.diagnostic.attribute.as_deref()).collect();
-    let attributes: Vec<&str> = attributes.into_iter().collect();
-    assert_eq!(
-        attributes,
-        ["access-rules", "admin-rules", "anonymous-read-access", "report-build-page"],
-        "{diagnostics:#?}"
-    );
-    let open = crate::common::tenant_of(&main.replace(
-        "access-rules: [ours]\n    admin-rules: [ours]\n    anonymous-read-access: false\n    report-build-page: true",
-        "anonymous-read-access: true",
-    ));
-    assert!(open.build().ignored_attributes().is_empty());
+    assert_eq!(attributes, ["report-build-page"], "{diagnostics:#?}");
 }
 
-/// Z2.3, Z9.1: access rules outside tenants are reported for the file, and do not reconfigure a
-/// tenant.
+/// Z9.1, C2.2: an authorization rule that no token can match is reported.
 #[test]
-fn unenforced_access_rules_of_the_api_are_reported() {
-    let with = |root: &str| {
-        let main = format!(
-            "- tenant: {{name: one, source: {{github: {{config-projects: [org/config]}}}}}}\n- api-root: {root}\n- authorization-rule: {{name: ours, conditions: [{{groups: ours}}]}}\n"
-        );
-        let (main, errors) = parse_main("main.yaml", &main, &crate::common::connections());
-        assert!(errors.is_empty(), "{errors:#?}");
-        let plain = crate::common::tenant_of(
-            "- tenant: {name: one, source: {github: {config-projects: [org/config]}}}",
-        );
-        assert_eq!(main.tenants, [plain.config]);
-        let diagnostics = main.ignored_attributes("main.yaml");
-        let diagnostics = diagnostics.iter().map(|warning| {
-            assert!(
-                warning
-                    .diagnostic
-                    .message
-                    .contains("is not supported yet: everyone who can reach the API")
-            );
-            format!(
-                "{} {}",
-                warning.diagnostic.stanza,
-                warning.diagnostic.attribute.as_deref().unwrap_or_default()
-            )
-        });
-        diagnostics.collect::<BTreeSet<String>>().into_iter().collect::<Vec<String>>()
-    };
-    let all = "{access-rules: [ours], anonymous-read-access: false, role-mappings: {ours: [read]}, authentication-realm: r}";
-    assert_eq!(
-        with(all),
-        [
-            "api-root access-rules",
-            "api-root anonymous-read-access",
-            "api-root authentication-realm",
-            "api-root role-mappings"
-        ]
+fn a_rule_that_never_matches_is_reported() {
+    for (conditions, is_reported) in [
+        ("[]", true),
+        ("[{}]", true),
+        ("[{groups: null}]", true),
+        ("[{groups: [a, b]}]", true),
+        ("[{account: {}}]", true),
+        ("[{groups: null}, {groups: a}]", true),
+        ("[{account: {roles: null}}]", true),
+        ("[{account: {roles: a}}]", false),
+    ] {
+        let main = format!("- authorization-rule: {{name: ours, conditions: {conditions}}}\n");
+        let (main, diagnostics) = parse_main("main.yaml", &main, &crate::common::connections());
+        assert_eq!(main.authorization_rules.len(), 1, "{conditions}: {diagnostics:#?}");
+        let texts: Vec<_> =
+            diagnostics.iter().map(|one| (one.diagnostic.severity, one.short_text())).collect();
+        assert_eq!(texts.len(), usize::from(is_reported), "{conditions}: {texts:?}");
+        for (severity, text) in texts {
+            assert_eq!(severity, Severity::Warning);
+            assert!(text.contains("ours") && text.contains("never matches"), "{text}");
+        }
+    }
+}
+
+/// Z2.3, Z9.1: access rules outside of tenants do not reconfigure a tenant.
+#[test]
+fn access_rules_of_the_api_belong_to_no_tenant() {
+    let main = "- tenant: {name: one, source: {github: {config-projects: [org/config]}}}\n- api-root: {access-rules: [ours]}\n- authorization-rule: {name: ours, conditions: [{groups: ours}]}\n";
+    let (main, errors) = parse_main("main.yaml", main, &crate::common::connections());
+    assert!(errors.is_empty(), "{errors:#?}");
+    let plain = crate::common::tenant_of(
+        "- tenant: {name: one, source: {github: {config-projects: [org/config]}}}",
     );
-    assert_eq!(with("{anonymous-read-access: true}"), [""; 0]);
+    assert_eq!(main.tenants, [plain.config]);
+    assert_eq!(main.api_root.access_rules, ["ours"]);
 }
 
 /// Z2.5: playbooks and roles of included files are supported, so included files yield no warning.

@@ -35,6 +35,7 @@ const TYPES: &[(&str, &[&str])] = &[
 /// The directories of the code that acts.
 const ACTING: &[&str] = &[
     "functions",
+    "shared/auth/src",
     "shared/config/src",
     "shared/gate/src",
     "shared/model/src",
@@ -64,14 +65,10 @@ const NOT_ACTING: &[&str] = &[
 
 /// Fields that no acting code reads, with their object and attribute in the list.
 const UNREAD: &[(&str, &str, &str, &str)] = &[
-    ("MainConfig", "api_root", "api-root", "access-rules"),
-    ("MainConfig", "authorization_roles", "tenant", "role-mappings"),
-    ("MainConfig", "authorization_rules", "tenant", "admin-rules"),
     ("OidcToken", "algorithm", "secret", "oidc"),
     ("RunTime", "ansible_split_streams", "job", "ansible-split-streams"),
     ("RunTime", "galaxy_roles", "job", "roles"),
     ("RunTime", "secret_exposure", "job", "secret-exposure"),
-    ("TenantConfig", "access", "tenant", "access-rules"),
     ("TenantConfig", "report_build_page", "tenant", "report-build-page"),
 ];
 

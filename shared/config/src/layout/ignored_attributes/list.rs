@@ -46,16 +46,10 @@ pub(super) const NO_EFFECT: &str = "not supported yet and has no effect on nodes
 /// What happens instead when an attribute is ignored that static nodes have no use for.
 pub(super) const OF_CLOUD_NODES: &str =
     "only nodes of clouds have it; user and port of a static node are in `nodes`";
-/// What happens instead when an access rule is ignored.
-const OPEN: &str = "everyone who can reach the pages and the API can read everything";
 
 /// Every attribute that is read and has no effect yet. `sluice check`, `sluice tenant show` and
 /// `sluice tenant load` warn of these where they are used, and of no others.
 pub const IGNORED_ATTRIBUTES: &[IgnoredAttribute] = &[
-    ignored("api-root", "access-rules", OPEN),
-    ignored("api-root", "anonymous-read-access", OPEN),
-    ignored("api-root", "authentication-realm", OPEN),
-    ignored("api-root", "role-mappings", OPEN),
     partly("image", "type", "images that are built", "requests for its labels fail"),
     partly("job", "ansible-version", "9", "all jobs run with Ansible 11"),
     ignored("job", "ansible-split-streams", WITHOUT),
@@ -158,13 +152,8 @@ pub const IGNORED_ATTRIBUTES: &[IgnoredAttribute] = &[
     ignored("static node", "python-path", OF_CLOUD_NODES),
     ignored("static node", "resource-limits", OF_CLOUD_NODES),
     ignored("static node", "username", OF_CLOUD_NODES),
-    ignored("tenant", "access-rules", OPEN),
-    ignored("tenant", "admin-rules", OPEN),
-    ignored("tenant", "anonymous-read-access", OPEN),
-    ignored("tenant", "authentication-realm", OPEN),
     partly("tenant", "default-ansible-version", "9", "all jobs run with Ansible 11"),
     ignored("tenant", "report-build-page", "reports link jobs to their logs"),
-    ignored("tenant", "role-mappings", OPEN),
     ignored("tenant", "web-root", "links use the system's own address"),
 ];
 

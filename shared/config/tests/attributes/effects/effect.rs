@@ -419,9 +419,8 @@ fn of_main(stanza: &Json) -> Effect {
         refused: errors.iter().map(|error| error.short_text()).collect(),
         warned: {
             let of_tenants = config.tenants.iter();
-            let of_tenants = of_tenants.flat_map(|tenant| tenant.ignored_attributes("main.yaml"));
             attributes_of(
-                config.ignored_attributes("main.yaml").into_iter().chain(of_tenants).collect(),
+                of_tenants.flat_map(|tenant| tenant.ignored_attributes("main.yaml")).collect(),
             )
         },
     }
