@@ -96,7 +96,7 @@ impl ExecutorWatch {
             let unknown = || Session {
                 id: run.session.clone(),
                 hostname: run.session.to_string(),
-                log_address: None,
+                live_logs: None,
                 started_at: run.claimed_at,
                 alive_until: now,
                 builds: vec![run.build.clone()],
@@ -282,7 +282,6 @@ mod tests {
             session: SessionId("life".to_owned()),
             phase: Phase::Running,
             claimed_at: Timestamp(0),
-            log: None,
         }
     }
 
@@ -314,7 +313,7 @@ mod tests {
             let session = Session {
                 id: id.clone(),
                 hostname: "executor".to_owned(),
-                log_address: None,
+                live_logs: None,
                 started_at: Timestamp(0),
                 alive_until: Timestamp(alive_until),
                 builds: Vec::new(),
@@ -394,7 +393,7 @@ mod tests {
             let session = Session {
                 id: SessionId("life".to_owned()),
                 hostname: "executor".to_owned(),
-                log_address: None,
+                live_logs: None,
                 started_at: Timestamp(0),
                 alive_until: Timestamp(renewed_at).plus_seconds(LIFE_SECONDS),
                 builds,

@@ -116,7 +116,7 @@ impl Launcher {
                 nodes,
                 until,
             };
-            let hold = Some(HoldRef { tenant: tenant.clone(), id: met.id.clone() });
+            let hold = Some(HoldRef { tenant: tenant.clone(), id: Some(met.id.clone()) });
             let reason = format!("autohold {}: {}", met.id, met.reason);
             holds
                 .builds
@@ -186,7 +186,7 @@ fn has_failed(request: &NodeRequest) -> bool {
 fn held_for(node: &PoolNode) -> Option<(&NodeId, Key)> {
     match &node.state {
         NodeState::Hold { hold: Some(hold), .. } => {
-            Some((&node.id, records::key(&hold.tenant, &hold.id)))
+            Some((&node.id, records::key(&hold.tenant, hold.id.as_ref()?)))
         }
         _ => None,
     }

@@ -435,13 +435,18 @@ fn requesters<'r>(requests: impl Iterator<Item = &'r NodeRequest>) -> BTreeSet<T
     waiting.map(|request| request.queue.tenant.clone()).collect()
 }
 
-/// Returns `facts` with the builds, queue positions and released nodes that were read at the
-/// beginning of the run, which replace those in `facts`.
+/// Returns `facts` with the builds, queue positions, released nodes and commands that were read at
+/// the beginning of the run, which replace those in `facts`.
 fn with_initial_facts(run: &ProviderRun, facts: PoolFacts) -> PoolFacts {
     let builds =
         run.builds.iter().chain(&run.holds.builds).map(|(id, fact)| (id.clone(), fact.clone()));
-    let (released, places) = (run.holds.released.clone(), run.places.clone());
-    PoolFacts { builds: builds.collect(), released, queue_positions: places, ..facts }
+    PoolFacts {
+        builds: builds.collect(),
+        released: run.holds.released.clone(),
+        queue_positions: run.places.clone(),
+        commands: run.loaded.commands.clone(),
+        ..facts
+    }
 }
 
 /// Returns the input of the plan: the loaded cell, its limits and the observations. A provider
@@ -490,6 +495,7 @@ fn take_in(loaded: &mut LoadedProvider, change: PoolChange, write: Write) {
         }
         (PoolChange::RemoveRequest(row), _) => drop(loaded.requests.remove(&row)),
         (PoolChange::RemoveNode(id), _) => drop(loaded.nodes.remove(&id)),
+        (PoolChange::RemoveCommand(id), _) => loaded.commands.retain(|command| command.id != id),
         (PoolChange::PutRequest(_) | PoolChange::CreateNode(_) | PoolChange::PutNode(_), _) => {}
     }
 }
@@ -561,6 +567,10 @@ fn write(
         PoolChange::RemoveNode(id) => {
             let revision = loaded.nodes.get(id).map_or(0, |(record, _)| record.revision);
             Write::Delete { key: provider::node_key(name, id), expect: Expect::Revision(revision) }
+        }
+        // Commands never change, and the head's revision guards that each is applied once.
+        PoolChange::RemoveCommand(id) => {
+            Write::Delete { key: provider::command_key(name, id), expect: Expect::Anything }
         }
     })
 }

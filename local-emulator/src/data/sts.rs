@@ -70,7 +70,7 @@ impl Sts {
         };
         let denied = |why: String| Refusal(403, "AccessDenied", why);
         caller.check("sts:AssumeRole", arn).map_err(|error| denied(error.to_string()))?;
-        // As on AWS, a missing role and another external id are not told apart.
+        // As on AWS, a missing role and another external id get the same answer.
         let role = self
             .roles
             .iter()

@@ -99,8 +99,8 @@ pub(super) fn of_suite(
     Ok(directory.join("root"))
 }
 
-/// Returns the rights over machines whose images exist or can be made. An error if a program, ids or
-/// the kernel's permission is missing for that, which is tried.
+/// Returns the rights over machines whose images exist or can be made. An error if a program, ids
+/// or the kernel's permission is missing for that, which is tried.
 pub(super) fn rights_to_boot(options: &Ec2Options) -> Result<Rights, NodeError> {
     let rights = Rights::find()?;
     let mut booting = options.images.iter().filter(|image| image.boot != Boot::Never);

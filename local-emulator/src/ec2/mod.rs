@@ -65,7 +65,8 @@ pub struct Ec2Options {
 impl Ec2Options {
     /// Returns the default options: account and region of the data services, three zones, no
     /// subnets (any is accepted), the images `ami-debian12` and `ami-silent` (which accepts no
-    /// login), at most 32 machines, port 22, and all isolation that this machine allows. Images are kept in `sluice/node-images` of the user's cache directory.
+    /// login), at most 32 machines, port 22, and all isolation that this machine allows.
+    /// Images are kept in `sluice/node-images` of the user's cache directory.
     pub fn new(directory: impl Into<PathBuf>) -> Self {
         let account = crate::data::Account::default();
         Self {
@@ -110,8 +111,8 @@ impl Ec2Options {
 /// How far machines are separated from this one, at most.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Isolation {
-    /// Each has files and users of its own where user namespaces are allowed, else as a sandbox; and
-    /// a network of its own if root runs the emulator, with `ip` and `nft`.
+    /// Each has files and users of its own where user namespaces are allowed, else it is a sandbox;
+    /// and a network of its own if root runs the emulator, with `ip` and `nft`.
     Full,
     /// As [`Self::Full`], but all share this machine's network.
     SharedNetwork,

@@ -160,8 +160,8 @@ impl Bridge {
         Some(fs::read_to_string(file).ok()?.trim().to_owned())
     }
 
-    /// Gives the bridge its alias, its address, its filter and, if it is off, this machine's forwarding. Safe
-    /// to call again. The caller holds the lock.
+    /// Gives the bridge its alias, its address, its filter and, if it is off, this machine's
+    /// forwarding. Safe to call again. The caller holds the lock.
     fn set_up(&self, directory: &Path) -> io::Result<()> {
         let (name, gateway) = (self.name(), format!("{}/24", self.gateway()));
         let place = resolved(directory);
@@ -297,8 +297,8 @@ fn resolved(directory: &Path) -> PathBuf {
     directory.canonicalize().unwrap_or_else(|_| directory.to_owned())
 }
 
-/// Removes the bridges whose emulator's directory was deleted; a failure is logged. The caller holds
-/// the lock.
+/// Removes the bridges whose emulator's directory was deleted; a failure is logged. The caller
+/// holds the lock.
 fn remove_abandoned() {
     let entries = fs::read_dir(INTERFACES).into_iter().flatten().flatten();
     for entry in entries {

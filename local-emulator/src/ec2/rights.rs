@@ -12,7 +12,7 @@ use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-/// The user ids that a file system needs, up to `nobody`.
+/// The number of user ids that a file system needs: Debian uses those up to 65534.
 const IDS_MIN: u32 = 65_536;
 /// Who owns the files of root of a node: with the arguments of `unshare` that make a user namespace
 /// as it has to be, which `newuidmap` permits by `/etc/subuid`.

@@ -1,5 +1,5 @@
-//! What a machine has of its own: files, packages, ports, and images that are made from it; and what
-//! is left of it at the end.
+//! What a machine has of its own: files, packages, ports, and images that are made from it; and
+//! what is left of it at the end.
 
 use crate::support::{
     World, call, driver, emulator, spec, start, target, until_checked, until_state,
@@ -312,8 +312,8 @@ async fn a_stop_leaves_nothing_on_the_host_and_a_start_brings_the_files_back() {
     ec2.shut_down().await;
 }
 
-/// Returns the processes that run in, or were started with, a directory whose last name is unique. In
-/// other namespaces its path is another one.
+/// Returns the processes that run in, or were started with, a directory whose last name is unique.
+/// In other namespaces its path is another one.
 fn processes_in(directory: &Path) -> Vec<String> {
     let name = directory.file_name().unwrap().to_string_lossy();
     let entries = std::fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.path());
@@ -386,8 +386,8 @@ async fn a_start_ends_machines_and_networks_of_a_killed_emulator_whose_directory
     next.end().await;
 }
 
-/// Returns a command that runs a program, to be added, as a user without rights who owns `state` and
-/// has ids for machines. Its image is a copy of this user's, since making one takes a minute.
+/// Returns a command that runs a program, to be added, as a user without rights who owns `state`
+/// and has ids for machines. Its image is a copy of this user's, since making one takes a minute.
 pub(crate) fn unprivileged(directory: &Path, state: &Path) -> Command {
     std::fs::set_permissions(directory, std::fs::Permissions::from_mode(0o755)).unwrap();
     let ids = directory.join("ids");

@@ -217,9 +217,6 @@ pub struct Run {
     pub phase: Phase,
     /// When it was claimed, which is shown as its start time.
     pub claimed_at: Timestamp,
-    /// The location of its log: an address on the executor while it runs, afterwards an object
-    /// prefix.
-    pub log: Option<String>,
 }
 
 /// The phase of a run.

@@ -9,6 +9,9 @@ pub const COMMANDS_MAX: usize = 10;
 /// The maximum length of a reason, in characters.
 pub const REASON_CHARS_MAX: usize = 500;
 
+/// The maximum length of a note, in characters.
+pub const INFO_CHARS_MAX: usize = 4_096;
+
 /// Which events of a tenant are paused or discarded, with the latest commands.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[serde(default)]
@@ -22,6 +25,9 @@ pub struct EventProcessing {
     /// Whether results from mergers and executors are paused.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub result_queue_paused: bool,
+    /// The note of the latest command, for display; empty if it has none.
+    #[serde(skip_serializing_if = "String::is_empty")]
+    pub info: String,
     /// The latest commands, the newest last.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub commands: Vec<HoldCommand>,
@@ -53,17 +59,21 @@ pub struct EventCommand<'a> {
     pub by: &'a str,
     /// The operator's reason, for display.
     pub reason: &'a str,
+    /// The operator's note, for display with the tenant's status, also while nothing is paused;
+    /// empty for none.
+    pub info: &'a str,
 }
 
 impl EventProcessing {
     /// Replaces the whole state by that of a new command, also what the command does not pause.
     /// Adds the command to the history, which keeps the latest [`COMMANDS_MAX`]. The reason is cut
-    /// to [`REASON_CHARS_MAX`] characters.
+    /// to [`REASON_CHARS_MAX`] characters, the note to [`INFO_CHARS_MAX`].
     #[must_use]
     pub fn apply(mut self, command: EventCommand<'_>, at: Timestamp) -> Self {
         self.trigger_queue_discarding = command.discard_triggers;
         self.trigger_queue_paused = command.pause_triggers;
         self.result_queue_paused = command.pause_results;
+        self.info = command.info.chars().take(INFO_CHARS_MAX).collect();
         let by = command.by.to_owned();
         let reason = command.reason.chars().take(REASON_CHARS_MAX).collect();
         let state = self.describe();
@@ -120,6 +130,7 @@ mod tests {
                 pause_results: number % 2 == 1,
                 by: "jo",
                 reason: &number.to_string(),
+                info: "",
             };
             hold = hold.apply(command, Timestamp(number));
         }

@@ -65,6 +65,8 @@ pub enum PoolChange {
     PutNode(PoolNode),
     /// Removes a node whose machine is gone.
     RemoveNode(NodeId),
+    /// Removes an operator's command that was applied, by its id.
+    RemoveCommand(String),
 }
 
 /// An action outside the cell, carried out after the commit. A [`Self::Check`] may be carried out

@@ -37,6 +37,8 @@ pub(crate) struct Ledger<'a> {
     touched_requests: BTreeSet<RequestRow>,
     /// Nodes that may have changed.
     touched_nodes: BTreeSet<NodeId>,
+    /// Commands that the plan has consumed.
+    consumed: BTreeSet<String>,
     /// When to plan again without a wakeup.
     due: Option<Timestamp>,
 }
@@ -69,6 +71,7 @@ impl<'a> Ledger<'a> {
             leaked: Resources::default(),
             touched_requests: BTreeSet::new(),
             touched_nodes: BTreeSet::new(),
+            consumed: BTreeSet::new(),
             due: None,
         }
     }
@@ -77,7 +80,8 @@ impl<'a> Ledger<'a> {
     /// If not, makes the plan due again at once. Reserves nothing: a record counts once it is
     /// changed.
     pub(crate) fn has_room(&mut self, more: usize) -> bool {
-        let fits = self.touched_requests.len() + self.touched_nodes.len() + more <= RECORDS_MAX;
+        let changed = self.touched_requests.len() + self.touched_nodes.len() + self.consumed.len();
+        let fits = changed + more <= RECORDS_MAX;
         if !fits {
             self.due_at(self.now);
         }
@@ -92,6 +96,11 @@ impl<'a> Ledger<'a> {
     /// Appends a decision and its reason to the plan, for display.
     pub(crate) fn explain(&mut self, reason: impl Into<String>) {
         self.reasons.push(reason.into());
+    }
+
+    /// Has the commit remove a command. Whether the commit has room is not checked.
+    pub(crate) fn consume(&mut self, command: &str) {
+        self.consumed.insert(command.to_owned());
     }
 
     /// Changes a request, sets when it was updated, and has the commit write it. Does nothing if
@@ -273,7 +282,8 @@ impl<'a> Ledger<'a> {
         self.head.used = self.used();
         self.head.reserved = self.reserved();
         self.schedule_due_times();
-        let mut changes = Vec::new();
+        let mut changes: Vec<PoolChange> =
+            self.consumed.iter().cloned().map(PoolChange::RemoveCommand).collect();
         for row in &self.touched_requests {
             let before = snapshot.requests.iter().find(|request| request.row == *row);
             match (before, self.requests.get(row)) {

@@ -6,6 +6,8 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod builds;
+mod command_effects;
+pub mod commands;
 pub mod decisions;
 mod failures;
 mod ledger;
@@ -20,6 +22,7 @@ mod service_order;
 pub mod snapshot;
 mod supply;
 
+pub use commands::{PoolCommand, PoolCommandKind};
 pub use decisions::{HeadChange, PoolAction, PoolChange, PoolPlan};
 pub use limits::{
     Interface, LabelImage, LabelSpec, LaunchLocation, Pace, ProviderLimits, Resources, StaticHost,

@@ -115,13 +115,14 @@ pub struct Machine {
     pub launched_at: Timestamp,
 }
 
-/// An operator's request to keep nodes of failed builds (Zuul's `autohold`).
+/// For which tenant a node is held, and by which request of it.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub struct HoldRef {
-    /// Its tenant.
+    /// The tenant.
     pub tenant: TenantName,
-    /// Its id in the tenant.
-    pub id: String,
+    /// The id of the request to keep nodes of failed builds (Zuul's `autohold`); `None` for a node
+    /// that a command holds.
+    pub id: Option<String>,
 }
 
 /// The progress of a launch.
@@ -186,7 +187,7 @@ pub enum NodeState {
         reason: String,
         /// Until when it is held.
         until: Timestamp,
-        /// The hold request; without one the node is deleted at once.
+        /// The hold request; `None` if an operator holds the node itself.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hold: Option<HoldRef>,
     },

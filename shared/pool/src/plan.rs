@@ -3,7 +3,7 @@
 use crate::decisions::PoolPlan;
 use crate::ledger::Ledger;
 use crate::snapshot::Snapshot;
-use crate::{builds, observe, placement, supply};
+use crate::{builds, command_effects, observe, placement, supply};
 use sluice_model::Timestamp;
 
 /// Decides what to do next at a provider (Z1.4 to Z1.11): which requests are placed, fulfilled or
@@ -19,6 +19,7 @@ pub fn plan(snapshot: &Snapshot, now: Timestamp) -> PoolPlan {
     observe::observe_machines(&mut ledger);
     builds::apply_builds(&mut ledger);
     builds::recover_orphaned_nodes(&mut ledger);
+    command_effects::apply_commands(&mut ledger);
     supply::launch_reserved(&mut ledger);
     let backlog = placement::place_requests(&mut ledger);
     observe::observe_lent_hosts(&mut ledger);

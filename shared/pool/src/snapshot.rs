@@ -1,5 +1,6 @@
 //! The input of a plan: the whole cell, and the facts observed outside it.
 
+use crate::commands::PoolCommand;
 use crate::limits::{ProviderLimits, Resources};
 use crate::node::{HoldRef, InstanceId, Machine, NodeState, PoolNode};
 use crate::request::{NodeRequest, RequestRow, RequestState};
@@ -195,6 +196,8 @@ pub struct PoolFacts {
     /// Current positions of requests' changes in their shared queues, where they were looked up.
     /// The row holds the position at the time of the request.
     pub queue_positions: BTreeMap<RequestRow, usize>,
+    /// Operators' commands that were not consumed yet, in their order.
+    pub commands: Vec<PoolCommand>,
 }
 
 /// All machines of a provider in the regions that answered.

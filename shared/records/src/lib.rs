@@ -33,19 +33,23 @@
 //! | buildset | `buildset#<item>` | `head` | gate |
 //! | provider | `provider#<name>` | `head`, `node#<id>` | launcher |
 //! | node request | same | `request#<row>` | gate, launcher, executor |
+//! | command to a provider | same | `command#<time>-<token>` | api, operators; launcher removes it |
 //! | autohold request | `autohold#<tenant>` | `<id>` | operators, launcher |
+//! | write over the API or by an operator | `audit#<tenant>` | time, counted down | api, operators |
 //! | image | `image#<tenant>/<image>` | `head`, `request-build` | images |
 //! | session of an executor | `session#<id>` | `head` | executor |
 //! | revived dead letter | `dead-letter#<hash of the wakeup>` | `head` | timer |
 //! | packs of a repository | `repository#<project>` | `head` | merger, tenant |
 //!
 //! Objects: `system/main.yaml`, `system/included/<digest of main.yaml>.json`,
-//! `system/connections.json`, `system/pool-key.json`, `layouts/<hash>`, `jobs/<hash>`,
-//! `speculations/<hash>`, `git/…`, `refs/<project>/<connection>/…`, `deliveries/<id>`,
-//! `logs/<tenant>/<build>/…`, `logs/<tenant>/<build>.files`, `returned/<build>/<hash>`,
-//! `keys/<source name>/<repo name>.pem`.
+//! `system/connections.json`, `system/authenticators.json`, `system/pool-key.json`,
+//! `layouts/<hash>`, `jobs/<hash>`, `speculations/<hash>`, `git/…`,
+//! `refs/<project>/<connection>/…`, `deliveries/<id>`, `logs/<tenant>/<build>/…`,
+//! `logs/<tenant>/<build>.files`, `returned/<build>/<hash>`, `keys/<source name>/<repo name>.pem`.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
+pub mod audit;
+pub mod authenticators;
 pub mod autohold;
 pub mod branch_lock;
 pub mod branch_tips;

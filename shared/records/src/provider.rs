@@ -1,11 +1,11 @@
-//! The cell of a provider: head, node requests and nodes.
+//! The cell of a provider: head, node requests, nodes and operators' commands.
 
-use crate::codec::{BadRecord, decode, encode};
+use crate::codec::{BadRecord, decode, encode, encode_first, expiry};
 use crate::open_work;
 use crate::queue::LoadError;
 use sluice_model::name::escape;
-use sluice_model::{NodeId, ProviderName};
-use sluice_pool::{NodeRequest, PoolNode, ProviderHead, RequestRow};
+use sluice_model::{NodeId, ProviderName, Timestamp};
+use sluice_pool::{NodeRequest, PoolCommand, PoolNode, ProviderHead, RequestRow};
 use sluice_runtime::record::{Expect, Key, Query, Record, Write};
 use sluice_runtime::{PortError, Ports};
 use std::collections::BTreeMap;
@@ -24,6 +24,8 @@ pub struct LoadedProvider {
     pub requests: BTreeMap<RequestRow, (Record, NodeRequest)>,
     /// Nodes with their records.
     pub nodes: BTreeMap<NodeId, (Record, PoolNode)>,
+    /// Operators' commands, in their order.
+    pub commands: Vec<PoolCommand>,
     /// Whether a mark halts the cell until an operator resumes it.
     pub is_halted: bool,
 }
@@ -48,6 +50,28 @@ pub fn node_key(provider: &ProviderName, node: &NodeId) -> Key {
     Key::new(partition(provider), format!("node#{node}"))
 }
 
+/// Returns the key of an operator's command, by its id.
+pub fn command_key(provider: &ProviderName, id: &str) -> Key {
+    Key::new(partition(provider), format!("command#{id}"))
+}
+
+/// Returns the id of a new command: the time, so that commands are applied in their order, and a
+/// random token.
+pub fn command_id(at: Timestamp, token: &str) -> String {
+    format!("{:013}-{token}", at.0)
+}
+
+/// Returns the write of an operator's command. It fails when there is one with the same id. The
+/// caller wakes the provider. A command that the provider never consumes expires.
+///
+/// # Errors
+/// When the record is too large.
+pub fn put_command(provider: &ProviderName, command: &PoolCommand) -> Result<Write, PortError> {
+    let record = encode_first(command_key(provider, &command.id), command)?;
+    let record = Record { expires_at: Some(expiry(command.at)), ..record };
+    Ok(Write::Put { record, expect: Expect::Absent })
+}
+
 /// Returns the write of a new node request (revision 1). It fails when the request exists. The
 /// index of open work lists it until it is removed. The caller wakes the provider.
 ///
@@ -69,9 +93,10 @@ pub fn request_record(provider: &ProviderName, request: &NodeRequest) -> Result<
     Ok(record)
 }
 
-/// Reads the cell of a provider: head, halt mark, nodes and requests. Only the first [`LOAD_MAX`]
-/// records in key order are read; the rest is missing without an error. An unknown provider is
-/// empty. A single record that cannot be decoded, or has an unknown sort key, is an error.
+/// Reads the cell of a provider: head, halt mark, nodes, requests and commands. Only the first
+/// [`LOAD_MAX`] records in key order are read; the rest is missing without an error. An unknown
+/// provider is empty. A single record that cannot be decoded, or has an unknown sort key, is an
+/// error.
 ///
 /// # Errors
 /// When the store does not answer or a record cannot be decoded.
@@ -91,6 +116,7 @@ pub async fn load(ports: &Ports, provider: &ProviderName) -> Result<LoadedProvid
                 let node: PoolNode = decode(&record)?;
                 loaded.nodes.insert(node.id.clone(), (record, node));
             }
+            "command" => loaded.commands.push(decode(&record)?),
             "halted" => loaded.is_halted = true,
             _ => {
                 return Err(LoadError::Bad(BadRecord {

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 use sluice_model::{BuildId, SessionId, Timestamp};
 use sluice_runtime::PortError;
 use sluice_runtime::record::{Expect, Key, Write};
+use std::fmt;
 
 /// Seconds for which a session is alive without being renewed.
 pub const LIFE_SECONDS: u64 = 15;
@@ -20,14 +21,49 @@ pub struct Session {
     pub id: SessionId,
     /// The machine that the executor runs on.
     pub hostname: String,
-    /// The base URL of its live logs, `http://host:port/`; `None` when it serves none.
-    pub log_address: Option<String>,
+    /// Where it serves the logs of its running builds; `None` if it serves none.
+    #[serde(default)]
+    pub live_logs: Option<LiveLogServer>,
     /// When the session started.
     pub started_at: Timestamp,
     /// After this time the session is dead, and its builds are run again.
     pub alive_until: Timestamp,
     /// The builds that it runs.
     pub builds: Vec<BuildId>,
+}
+
+/// The server of an executor's live logs. Only the API, which checks who may read a build, may read
+/// there.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LiveLogServer {
+    /// The base URL, `http://host:port/`.
+    pub address: String,
+    /// What each request must carry.
+    pub token: LiveLogToken,
+}
+
+/// A random text that requests for live logs carry: jobs and other programs may reach the port of
+/// an executor, but cannot read this. It is never printed.
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct LiveLogToken(String);
+
+impl LiveLogToken {
+    /// Wraps a random text.
+    pub fn new(random: String) -> Self {
+        Self(random)
+    }
+
+    /// Returns the text, to send or to compare it.
+    pub fn reveal(&self) -> &str {
+        &self.0
+    }
+}
+
+impl fmt::Debug for LiveLogToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("LiveLogToken(hidden)")
+    }
 }
 
 /// Observations that a session has expired. Clocks differ, and the executor's clock may be behind

@@ -27,7 +27,25 @@ pub const SHARED: &[Layer] = &[
     Layer { path: "shared/runtime", may_use: &["shared/model"] },
     Layer {
         path: "shared/records",
-        may_use: &["shared/runtime", "shared/gate", "shared/pool", "shared/config", "shared/model"],
+        may_use: &[
+            "shared/runtime",
+            "shared/auth",
+            "shared/gate",
+            "shared/pool",
+            "shared/config",
+            "shared/model",
+        ],
+    },
+    Layer {
+        path: "shared/commands",
+        may_use: &[
+            "shared/records",
+            "shared/runtime",
+            "shared/gate",
+            "shared/pool",
+            "shared/config",
+            "shared/model",
+        ],
     },
     Layer { path: "shared/aws", may_use: &["shared/runtime", "shared/model"] },
     Layer { path: "shared/memory", may_use: &["shared/runtime", "shared/model"] },
@@ -58,6 +76,8 @@ pub const FUNCTIONS_MAY_USE: &[&str] = &[
     "shared/pool",
     "shared/runtime",
     "shared/records",
+    "shared/auth",
+    "shared/commands",
     "shared/forge",
     "shared/git",
     "shared/cloud",
@@ -115,7 +135,9 @@ pub const PROGRAMS: &[Layer] = &[
     Layer {
         path: "functions/programs/operator",
         may_use: &[
+            "shared/auth",
             "shared/aws",
+            "shared/commands",
             "shared/config",
             "shared/forge",
             "shared/gate",
@@ -138,6 +160,7 @@ pub const PROGRAMS: &[Layer] = &[
             "functions/gate",
             "local-emulator",
             "local-emulator/forge",
+            "shared/auth",
             "shared/aws",
             "shared/config",
             "shared/gate",

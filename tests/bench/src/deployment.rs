@@ -387,7 +387,7 @@ impl Deployment {
         let session = Session {
             id: self.session.clone(),
             hostname: "bench".to_owned(),
-            log_address: None,
+            live_logs: None,
             started_at: now,
             alive_until: now.plus_seconds(30 * 86_400),
             builds: Vec::new(),

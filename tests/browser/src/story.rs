@@ -20,6 +20,7 @@ use sluice_gate::{Entry, Head, Slot, SlotStatus};
 use sluice_memory::World;
 use sluice_model::build::BuildResult;
 use sluice_model::{BuildId, Timestamp};
+use sluice_records::session::LiveLogServer;
 use sluice_runtime::{Objects, PortError};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -89,6 +90,12 @@ pub struct TestSystem {
     pub api: Arc<Api>,
 }
 
+/// The address of the executor's live logs.
+const LOG_ADDRESS: &str = "http://10.0.0.7:7900/";
+
+/// The token without which the executor serves no live log.
+const LOG_TOKEN: &str = "the token of session-1";
+
 /// A source of the logs of running builds.
 #[derive(Debug, Default)]
 pub struct StoryLogs(Mutex<BTreeMap<BuildId, String>>);
@@ -109,14 +116,14 @@ impl StoryLogs {
 impl LiveLogSource for StoryLogs {
     async fn read(
         &self,
-        address: &str,
+        server: &LiveLogServer,
         build: &BuildId,
         offset: u64,
     ) -> Result<Option<LogPiece>, PortError> {
-        if address.trim_end_matches('/') != "http://10.0.0.7:7900" {
+        if server.address != LOG_ADDRESS || server.token.reveal() != LOG_TOKEN {
             return Err(PortError::unknown(
-                format!("read a log at {address}"),
-                "nothing listens there",
+                format!("read a log at {}", server.address),
+                "nothing listens there for this token",
             ));
         }
         let logs = self.0.lock().unwrap_or_else(PoisonError::into_inner);

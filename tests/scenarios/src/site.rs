@@ -201,7 +201,7 @@ impl Site {
             twins: false,
             functions,
             judge,
-            claims: Claims::new(ports.clone(), SessionId::from("executor-1"), None),
+            claims: Claims::new(ports.clone(), SessionId::from("executor-1")),
             session: SessionId::from("executor-1"),
             building: Vec::new(),
             random: seed | 1,
@@ -586,7 +586,7 @@ impl Site {
         let session = Session {
             id: self.session.clone(),
             hostname: "played".to_owned(),
-            log_address: None,
+            live_logs: None,
             started_at: now,
             alive_until: now.plus_seconds(30),
             builds: self.building.iter().map(|claimed| claimed.order.build.clone()).collect(),

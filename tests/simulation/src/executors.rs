@@ -111,7 +111,7 @@ impl Executor {
     pub fn start(site: &mut Site, number: usize) -> Self {
         let (ports, skew_millis) = site.ports("executor");
         let session = SessionId(format!("executor-{number}"));
-        let claims = Arc::new(Claims::new(ports.clone(), session.clone(), None));
+        let claims = Arc::new(Claims::new(ports.clone(), session.clone()));
         let started_at = ports.clock.now();
         let (builds, busy) = (Vec::new(), BTreeSet::new());
         let mut executor = Self {
@@ -140,7 +140,7 @@ impl Executor {
         let session = Session {
             id: self.session.clone(),
             hostname: self.session.to_string(),
-            log_address: None,
+            live_logs: None,
             started_at: self.started_at,
             alive_until: now.plus_seconds(LIFE_SECONDS),
             builds: self.own_builds().cloned().collect(),

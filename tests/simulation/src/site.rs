@@ -258,6 +258,7 @@ impl Site {
             pause_results: switches.pause_results,
             by: "jo",
             reason: "to look at it",
+            info: "",
         };
         head.events = head.events.apply(command, self.world.now());
         let (revision, description) = (stored.revision, head.events.describe());

@@ -1,11 +1,13 @@
 //! The command line of `sluice`: its commands and options with their help texts, and their
 //! conversion into the options of the libraries that implement them.
 
+use crate::kill_argument::{KillArgument, parse_deaths};
 use clap::{Args, Parser, Subcommand, ValueEnum};
 use sluice_executor_program::ExecutorArguments;
-use sluice_local::{CallLatency, DeathError, DeliberateKill, Endpoint, Functions, up};
+use sluice_local::{CallLatency, Endpoint, Functions, up};
+use sluice_operator::authenticator::{self, LoadUserInfo};
 use sluice_operator::{
-    FormatArgument, autohold, connection, enqueue, events, image, queue, secret, show,
+    FormatArgument, audit, autohold, connection, enqueue, events, image, queue, secret, show, token,
 };
 use std::path::PathBuf;
 
@@ -52,6 +54,13 @@ pub(crate) enum Command {
     /// Add, change, show, list and remove connections to forges, clouds, mail servers and brokers
     #[command(subcommand)]
     Connection(ConnectionCommand),
+    /// Add, list and remove authenticators, which accept the tokens of users of the API
+    #[command(subcommand)]
+    Authenticator(AuthenticatorCommand),
+    /// Print a token for a user of the API, signed with the secret of an authenticator
+    Token(token::TokenArguments),
+    /// Show who changed what in a tenant, over the API or with `sluice`
+    Audit(audit::AuditArguments),
     /// Encrypt secrets for a project, show its public key, import a key pair (a missing pair is
     /// generated)
     #[command(subcommand)]
@@ -109,6 +118,113 @@ pub(crate) enum Command {
     /// Run an executor against the services named in the environment (`SLUICE_TABLE`, …), as its
     /// container does
     Executor(ExecutorArguments),
+}
+
+#[derive(Subcommand)]
+pub(crate) enum AuthenticatorCommand {
+    /// Add an authenticator, or replace the one of this name. Secrets are read from files or
+    /// standard input, never from arguments
+    Add(Box<AuthenticatorAdd>),
+    /// Remove an authenticator and its secret; its tokens are refused
+    Remove {
+        #[command(flatten)]
+        data: Data,
+        /// Authenticator
+        name: String,
+    },
+    /// List authenticators, without their secrets
+    List {
+        #[command(flatten)]
+        data: Data,
+        #[command(flatten)]
+        printed: FormatArgument,
+    },
+}
+
+/// The options of an authenticator are those of Zuul's `[auth NAME]` sections.
+#[derive(Args)]
+pub(crate) struct AuthenticatorAdd {
+    #[command(flatten)]
+    pub(crate) data: Data,
+    /// Name of the authenticator
+    pub(crate) name: String,
+    /// How tokens are signed: with a shared secret, an RSA key, or by an OpenID provider
+    #[arg(long, value_enum)]
+    pub(crate) driver: authenticator::AuthenticatorDriverArgument,
+    /// Realm, as users see it [default: the name]
+    #[arg(long)]
+    pub(crate) realm: Option<String>,
+    /// Client for which users log in
+    #[arg(long, value_name = "ID")]
+    pub(crate) client_id: String,
+    /// Audience: the `aud` claim of tokens must have it [default: the client's id]
+    #[arg(long, value_name = "ID")]
+    pub(crate) audience: Option<String>,
+    /// Address at which users log in [default: the issuer]
+    #[arg(long, value_name = "URL")]
+    pub(crate) authority: Option<String>,
+    /// Issuer: the `iss` claim of tokens; with OpenID Connect, the provider's address
+    #[arg(long, value_name = "ID")]
+    pub(crate) issuer_id: String,
+    /// Claim that identifies the user
+    #[arg(long, value_name = "CLAIM", default_value = "sub")]
+    pub(crate) uid_claim: String,
+    /// Seconds after its issue for which a token is accepted [default: until it expires]
+    #[arg(long, value_name = "SECONDS")]
+    pub(crate) max_validity_time: Option<u64>,
+    /// Seconds by which the issuer's clock may differ
+    #[arg(long, value_name = "SECONDS", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=600))]
+    pub(crate) skew: u64,
+    /// Log in with this authenticator on the pages
+    #[arg(long)]
+    pub(crate) default: bool,
+    /// Let the claim `zuul.admin` of tokens make their bearer an administrator of the tenants it
+    /// lists
+    #[arg(long)]
+    pub(crate) allow_authz_override: bool,
+    /// File with the shared secret, of at least 32 characters, for hs256; `-` is standard input
+    #[arg(long, value_name = "FILE")]
+    pub(crate) secret_file: Option<PathBuf>,
+    /// File with the issuer's public key in PEM, for rs256
+    #[arg(long, value_name = "FILE")]
+    pub(crate) public_key_file: Option<PathBuf>,
+    /// Address of the provider's keys [default: as its discovery document says]
+    #[arg(long, value_name = "URL")]
+    pub(crate) keys_url: Option<String>,
+    /// What clients request of the provider
+    #[arg(long, default_value = "openid profile")]
+    pub(crate) scope: String,
+    /// Do not read more about the user from the provider; the token says enough
+    #[arg(long)]
+    pub(crate) no_load_user_info: bool,
+}
+
+impl From<AuthenticatorAdd> for authenticator::AuthenticatorOptions {
+    /// Converts the command line of `sluice authenticator add`. Opens no file and checks nothing.
+    fn from(add: AuthenticatorAdd) -> Self {
+        let load_user_info =
+            if add.no_load_user_info { LoadUserInfo::No } else { LoadUserInfo::Yes };
+        Self {
+            data: add.data.data,
+            name: add.name,
+            driver: add.driver,
+            realm: add.realm,
+            client_id: add.client_id,
+            audience: add.audience,
+            authority: add.authority,
+            issuer_id: add.issuer_id,
+            uid_claim: add.uid_claim,
+            max_validity_seconds: add.max_validity_time,
+            skew_seconds: add.skew,
+            is_default: add.default,
+            allows_override: add.allow_authz_override,
+            secret_file: add.secret_file,
+            public_key_file: add.public_key_file,
+            keys_url: add.keys_url,
+            scope: add.scope,
+            load_user_info,
+        }
+    }
 }
 
 /// Selects the data directory of a local system.
@@ -253,15 +369,6 @@ pub(crate) struct UpArguments {
     /// Only make the image of local nodes, if it is missing, and exit
     #[arg(long)]
     pub(crate) prepare_nodes: bool,
-}
-
-/// The parsed value of `--kill`: a sequence of deaths, given as one argument.
-#[derive(Clone)]
-pub(crate) struct KillArgument(pub(crate) Vec<DeliberateKill>);
-
-/// Parses the value of `--kill`: deliberate kills, separated by `;`. For clap.
-fn parse_deaths(text: &str) -> Result<KillArgument, DeathError> {
-    sluice_local::read_deaths(text).map(KillArgument)
 }
 
 #[derive(Args)]

@@ -1,17 +1,20 @@
 //! The `sluice` command: parses the command line, runs the command, and returns its exit status.
 
 mod arguments;
+mod kill_argument;
 
 use arguments::{
-    CheckArguments, Cli, Command, ConnectionCommand, ExplainArguments, FormatChoice,
-    FreezeArguments, ImageCommand, ProviderCommand, QueueCommand, StatusArguments, TenantCommand,
-    functions,
+    AuthenticatorCommand, CheckArguments, Cli, Command, ConnectionCommand, ExplainArguments,
+    FormatChoice, FreezeArguments, ImageCommand, ProviderCommand, QueueCommand, StatusArguments,
+    TenantCommand, functions,
 };
 use clap::Parser as _;
 use sluice_local::{demo, up};
 use sluice_model::{BranchName, QueueKey};
-use sluice_operator::{autohold, check, connection, enqueue, events, explain, freeze, image};
-use sluice_operator::{local_config, provider, quarantine, queue, secret, show, tenant};
+use sluice_operator::{
+    audit, authenticator, autohold, check, connection, enqueue, events, explain, freeze, image,
+};
+use sluice_operator::{local_config, provider, quarantine, queue, secret, show, tenant, token};
 use std::process::ExitCode;
 
 /// Runs the command of the command line and returns its exit status. An error is printed to
@@ -138,6 +141,17 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
                 connection::list(data.data, printed.format).await?
             }
         },
+        Command::Authenticator(command) => match command {
+            AuthenticatorCommand::Add(add) => authenticator::add((*add).into()).await?,
+            AuthenticatorCommand::Remove { data, name } => {
+                authenticator::remove(data.data, &name).await?
+            }
+            AuthenticatorCommand::List { data, printed } => {
+                authenticator::list(data.data, printed.format).await?
+            }
+        },
+        Command::Token(arguments) => token::print(arguments).await?,
+        Command::Audit(arguments) => audit::list(arguments).await?,
         Command::Secret(command) => secret::run(command).await?,
         Command::Quarantine { data, text, printed } => {
             let content = if text {
@@ -158,7 +172,9 @@ async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Provider(ProviderCommand::Resume { data, provider: name }) => {
             provider::resume(data.data, &name).await?
         }
-        Command::Enqueue(arguments) => return enqueue::enqueue(arguments.into()).await,
+        Command::Enqueue(arguments) => {
+            return enqueue::enqueue(arguments.try_into()?).await;
+        }
         Command::EnqueueRef(arguments) => return enqueue::enqueue(arguments.into()).await,
         Command::Image(ImageCommand::Build(arguments)) => return image::build(arguments).await,
         Command::Promote(arguments) => return queue::promote(arguments).await,

@@ -3,7 +3,7 @@
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
-use sluice_api::{Api, HttpLiveLogSource};
+use sluice_api::{Api, HttpIssuerDocuments, HttpLiveLogSource};
 use sluice_handler::{Function, FunctionEnvironment, InvocationError};
 use sluice_model::ConnectionName;
 use sluice_runtime::Ports;
@@ -68,7 +68,9 @@ impl ApiFunction {
             // Without a configured address, the host of the first request is used.
             let web_root = self.web_root.clone().unwrap_or_else(|| format!("https://{host}/"));
             let live_logs = Arc::new(HttpLiveLogSource::new()?);
-            let api = Api::new(self.ports.clone(), live_logs, &web_root);
+            let documents = Arc::new(HttpIssuerDocuments::new()?);
+            let api =
+                Api::new(self.ports.clone(), live_logs, &web_root).with_issuer_documents(documents);
             Ok(if is_loopback(&web_root) { api.restricted_to_own_pages() } else { api })
         };
         self.api.get_or_try_init(build).await

@@ -135,8 +135,8 @@ pub struct Local {
 }
 
 impl Local {
-    /// Starts everything and returns when it answers. The first time on this machine, makes the image
-    /// of local nodes and prints each step of that. Creates the data directory, closes it to
+    /// Starts everything and returns when it answers. The first time on this machine, makes the
+    /// image of local nodes and prints each step of that. Creates the data directory, closes it to
     /// other users, and locks it until the system is dropped. Stores the access file for commands,
     /// and what is missing of the connections, sample repositories and main configuration. Starting
     /// on the same directory again resumes.

@@ -3,6 +3,7 @@
 use crate::identity::{Identity, OWNER, SYSTEM_ACCOUNT};
 use anyhow::Context as _;
 use bytes::Bytes;
+use sluice_auth::{Authenticator, AuthenticatorDriver};
 use sluice_config::connection::Driver;
 use sluice_local_forge::{Edit, LocalForge};
 use sluice_model::git::LandingMethod;
@@ -10,12 +11,15 @@ use sluice_model::wakeup::Wakeup;
 use sluice_model::{ConnectionName, TenantName};
 use sluice_operator::operator_access::{CONNECTION, HOST};
 use sluice_operator::pool_key;
+use sluice_records::authenticators::{self, StoredAuthenticator};
 use sluice_records::connection::{self, AwsAccess, ConnectionsFile, StoredConnection, ec2_host};
 use sluice_runtime::object::PutMode;
 use sluice_runtime::{Ports, cell};
 
 /// The name of the connection to the nodes.
 const CLOUD: &str = "ec2";
+/// The name of the authenticator of `sluice token`.
+const AUTHENTICATOR: &str = "local";
 /// The tenant of the sample repositories.
 pub const TENANT: &str = "demo";
 /// The config project of the samples.
@@ -64,8 +68,9 @@ const REPOSITORIES: [(&str, &[(&str, &str)]); 3] = [
     ),
 ];
 
-/// Stores what is missing: the key pair of the node pool, the connection to the nodes, and with a
-/// forge its connection, the sample repositories and a main configuration with the tenant `demo`.
+/// Stores what is missing: the key pair of the node pool, the connection to the nodes, an
+/// authenticator for `sluice token`, and with a forge its connection, the sample repositories and a
+/// main configuration with the tenant `demo`.
 /// Wakes that tenant only if the main configuration was missing. Keeps existing objects, except
 /// that a connection whose driver or address differs is replaced. `nodes_url` is the address of EC2
 /// if it differs from that of the data services.
@@ -84,6 +89,7 @@ pub(super) async fn store(
         ));
     }
     store_connections(ports, connections).await?;
+    store_authenticator(ports).await?;
     let Some(forge) = forge else { return Ok(()) };
     for (name, files) in REPOSITORIES {
         // An error means that the repository does not exist.
@@ -108,6 +114,37 @@ pub(super) async fn store(
             .await?;
         cell::send(ports, &[Wakeup::Tenant { tenant: TenantName::from(TENANT) }]).await?;
     }
+    Ok(())
+}
+
+/// Stores the authenticator with whose secret `sluice token` signs, if it is missing. The secret is
+/// random and sealed, so only a user who may open the data directory can make tokens.
+async fn store_authenticator(ports: &Ports) -> anyhow::Result<()> {
+    let mut loaded = authenticators::load(ports).await?;
+    if loaded.file.0.contains_key(AUTHENTICATOR) {
+        return Ok(());
+    }
+    let settings = Authenticator {
+        name: AUTHENTICATOR.to_owned(),
+        driver: AuthenticatorDriver::Hs256,
+        realm: AUTHENTICATOR.to_owned(),
+        client_id: "sluice".to_owned(),
+        audience: None,
+        authority: None,
+        issuer_id: "sluice-local".to_owned(),
+        uid_claim: "sub".to_owned(),
+        max_validity_seconds: None,
+        skew_seconds: 0,
+        is_default: false,
+        allows_override: true,
+    };
+    let secret = format!("{}{}", ports.entropy.token(), ports.entropy.token());
+    let context = authenticators::seal_context(AUTHENTICATOR);
+    let sealed = connection::seal(ports, &context, &secret).await?;
+    let stored = StoredAuthenticator { settings, public_key: None, secret: Some(sealed) };
+    loaded.file.0.insert(AUTHENTICATOR.to_owned(), stored);
+    // Another writer may have stored some meanwhile; the next start completes them.
+    authenticators::store(ports, loaded).await?;
     Ok(())
 }
 

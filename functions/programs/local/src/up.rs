@@ -55,7 +55,7 @@ pub struct UpArguments {
 pub async fn run(options: UpArguments) -> anyhow::Result<()> {
     if options.listen.ip() != IpAddr::V4(Ipv4Addr::LOCALHOST) {
         bail!(
-            "could not listen on {}: a local system has no authentication, so it listens on 127.0.0.1 only",
+            "could not listen on {}: everyone who reaches a local system may read everything, so it listens on 127.0.0.1 only",
             options.listen.ip()
         );
     }

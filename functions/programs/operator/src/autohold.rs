@@ -2,25 +2,18 @@
 //! nodes of failed builds, with zuul-client's options.
 
 use super::enqueue::{find_project, load_live};
-use super::queue::{named_or_only_tenant, who};
+use super::queue::{author, named_or_only_tenant};
 use super::{FormatArgument, OutputFormat, counted, operator, print_json};
 use crate::output::print_line;
-use anyhow::{Context as _, bail};
+use anyhow::Context as _;
 use clap::Args;
 use serde_json::{Value, json};
-use sluice_aws::OsEntropy;
-use sluice_config::pattern::Pattern;
-use sluice_gate::autohold::{ANY, Autohold, COUNT_MAX, REASON_CHARS_MAX};
-use sluice_model::wakeup::Wakeup;
-use sluice_model::{JobName, ProviderName, TenantName};
+use sluice_commands::{AutoholdSettings, create_autohold, delete_autohold};
+use sluice_gate::autohold::{Autohold, COUNT_MAX};
+use sluice_model::TenantName;
 use sluice_records::autohold;
-use sluice_runtime::record::{Expect, TransactionOutcome, Write};
-use sluice_runtime::{Entropy as _, Ports, cell};
-use std::collections::BTreeSet;
+use sluice_runtime::Ports;
 use std::path::PathBuf;
-
-/// How often a request is created with another id when a concurrent writer takes the id first.
-const TRIES_MAX: u32 = 5;
 
 /// Selects the system and the tenant.
 #[derive(Debug, Clone, Args)]
@@ -104,55 +97,23 @@ pub async fn create(arguments: AutoholdArguments) -> anyhow::Result<()> {
             arguments.job
         );
     }
-    let ref_filter = match (arguments.change, arguments.git_ref) {
-        (Some(number), _) => format!("refs/pull/{number}/head"),
-        (None, Some(git_ref)) => git_ref,
-        (None, None) => ANY.to_owned(),
+    let settings = AutoholdSettings {
+        project,
+        job: arguments.job,
+        change: arguments.change,
+        git_ref: arguments.git_ref,
+        reason: arguments.reason,
+        count: arguments.count,
+        node_expiration_seconds: arguments.node_hold_expiration,
     };
-    Pattern::new(&ref_filter).with_context(|| {
-        format!("could not use --ref {ref_filter:?}: it is not a regular expression")
-    })?;
-    let reason: String = arguments.reason.trim().chars().take(REASON_CHARS_MAX).collect();
-    if reason.is_empty() {
-        bail!("could not create the autohold request: say why with --reason");
-    }
-    for _ in 0..TRIES_MAX {
-        let requests = autohold::load_tenant(&ports, &tenant).await?;
-        if requests.len() >= autohold::LISTED_MAX {
-            bail!(
-                "could not create the autohold request: tenant {tenant} already has {}, the maximum; delete some with `sluice autohold-delete`",
-                requests.len()
-            );
-        }
-        let request = Autohold {
-            id: autohold::next_id(&requests),
-            tenant: tenant.clone(),
-            project: project.clone(),
-            job: JobName::from(arguments.job.as_str()),
-            ref_filter: ref_filter.clone(),
-            reason: reason.clone(),
-            by: who(),
-            max_count: arguments.count,
-            node_expiration_seconds: arguments.node_hold_expiration.filter(|seconds| *seconds > 0),
-            created_at: ports.clock.now(),
-            held: Vec::new(),
-        };
-        let write = autohold::create(&request)?;
-        if ports.records.commit(vec![write], &OsEntropy.token()).await?
-            == TransactionOutcome::Written
-        {
-            print_line!(
-                "Autohold request {} created: the nodes of the next {} of {} will be held.",
-                request.id,
-                counted(request.max_count, "failed build"),
-                request.job
-            );
-            return Ok(());
-        }
-    }
-    bail!(
-        "could not create the autohold request: other requests are being created at the same time; run this again"
-    )
+    let request = create_autohold(&ports, &tenant, &settings, &author()).await?;
+    print_line!(
+        "Autohold request {} created: the nodes of the next {} of {} will be held.",
+        request.id,
+        counted(request.max_count, "failed build"),
+        request.job
+    );
+    Ok(())
 }
 
 /// Prints a tenant's autohold requests as text or JSON, oldest first, at most 200, expired ones
@@ -243,28 +204,15 @@ pub async fn info(arguments: IdArguments) -> anyhow::Result<()> {
 /// When there is no request with this id, or the store does not answer.
 pub async fn delete(arguments: IdArguments) -> anyhow::Result<()> {
     let (ports, tenant) = open_tenant(arguments.selector).await?;
-    for _ in 0..TRIES_MAX {
-        let (record, request) = find_request(&ports, &tenant, &arguments.id).await?;
-        let delete =
-            Write::Delete { key: record.key.clone(), expect: Expect::Revision(record.revision) };
-        if ports.records.commit(vec![delete], &OsEntropy.token()).await?
-            != TransactionOutcome::Written
-        {
-            continue; // A build was added concurrently: its nodes are released too.
-        }
-        let providers: BTreeSet<ProviderName> =
-            request.held.iter().map(|held| held.provider.clone()).collect();
-        let wakeups: Vec<Wakeup> =
-            providers.into_iter().map(|provider| Wakeup::Pool { provider }).collect();
-        cell::send(&ports, &wakeups).await?;
-        print_line!(
-            "Autohold request {} deleted; released the nodes of {}.",
-            request.id,
-            counted(request.current_count(), "build")
-        );
-        return Ok(());
-    }
-    bail!("could not delete the autohold request: builds are being added to it; run this again")
+    // The error names the command that lists the requests.
+    let (_, request) = find_request(&ports, &tenant, &arguments.id).await?;
+    let request = delete_autohold(&ports, &tenant, &request.id, &author()).await?;
+    print_line!(
+        "Autohold request {} deleted; released the nodes of {}.",
+        request.id,
+        counted(request.current_count(), "build")
+    );
+    Ok(())
 }
 
 /// Returns the ports with an operator's rights and the selected tenant, or the only one. An error

@@ -4,22 +4,21 @@
 //! the pipeline's requirements, and records the outcome in the delivery.
 
 use super::operator;
-use super::queue::{named_or_only_tenant, number_and_head, who, whole_ref};
+use super::queue::{author, named_or_only_tenant};
 use super::selectors::ProjectSelector;
 use crate::output::print_line;
 use anyhow::{Context as _, anyhow, bail};
 use clap::Args;
-use sluice_aws::OsEntropy;
+use sluice_commands::{
+    ChangeNumber, EnqueueTarget, RefUpdate, StoreCommandError, enqueue_event, submit_event,
+};
 use sluice_config::TenantProject;
 use sluice_model::event::{EventKind, ForgeEvent};
-use sluice_model::git::Oid;
-use sluice_model::wakeup::Wakeup;
-use sluice_model::{ConnectionName, PipelineName, ProjectName, TenantName};
+use sluice_model::{PipelineName, TenantName};
 use sluice_records::codec::{decode, get};
 use sluice_records::delivery::{self, DeliveryRecord, DeliveryState};
 use sluice_records::layout::{Layouts, LiveLayout};
-use sluice_runtime::record::Due;
-use sluice_runtime::{CellCommit, Entropy as _, Ports, cell};
+use sluice_runtime::Ports;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -70,32 +69,20 @@ pub struct EnqueueOptions {
     pub target: EnqueueTarget,
 }
 
-impl From<EnqueueArguments> for EnqueueOptions {
-    fn from(arguments: EnqueueArguments) -> Self {
-        Self { project: arguments.project, target: EnqueueTarget::Change(arguments.change) }
+impl TryFrom<EnqueueArguments> for EnqueueOptions {
+    type Error = StoreCommandError;
+
+    /// Fails if the change is neither a number nor a number and a revision.
+    fn try_from(arguments: EnqueueArguments) -> Result<Self, Self::Error> {
+        let change = ChangeNumber::parse(&arguments.change)?;
+        Ok(Self { project: arguments.project, target: EnqueueTarget::Change(change) })
     }
 }
 
 impl From<EnqueueRefArguments> for EnqueueOptions {
     fn from(EnqueueRefArguments { project, name, oldrev, newrev }: EnqueueRefArguments) -> Self {
-        Self { project, target: EnqueueTarget::Ref { name, oldrev, newrev } }
+        Self { project, target: EnqueueTarget::Ref(RefUpdate { name, oldrev, newrev }) }
     }
-}
-
-/// What is enqueued: a change or a ref.
-#[derive(Debug, Clone)]
-pub enum EnqueueTarget {
-    /// A change: its number, optionally followed by a comma and a revision.
-    Change(String),
-    /// An update of a ref.
-    Ref {
-        /// The ref; a name without `refs/` is a branch.
-        name: String,
-        /// The previous commit, if any.
-        oldrev: Option<String>,
-        /// The new commit; `None` for the head of the branch when it is tested.
-        newrev: Option<String>,
-    },
 }
 
 /// Enqueues a change or a ref in a pipeline, as if an event had, waits up to a minute for the
@@ -110,52 +97,19 @@ pub async fn enqueue(request: EnqueueOptions) -> anyhow::Result<ExitCode> {
         request;
     let ports = operator(within.data).await?;
     let tenant = named_or_only_tenant(&ports, within.tenant.as_deref()).await?;
-    let (connection, project) = resolve_project(&ports, &tenant, &project_name).await?;
+    let live = load_live(&ports, &tenant).await?;
+    let project = find_project(&live, &project_name)?;
     let pipeline = PipelineName::from(within.pipeline);
-    let kind = match &target {
-        EnqueueTarget::Change(change) => {
-            let (number, head) = number_and_head(change)?;
-            EventKind::Enqueue { tenant, pipeline, number, head: head.map(Oid::from) }
-        }
-        EnqueueTarget::Ref { name, oldrev, newrev } => EventKind::EnqueueRef {
-            tenant,
-            pipeline,
-            git_ref: whole_ref(name),
-            oldrev: parse_commit(oldrev.as_deref())?,
-            newrev: parse_commit(newrev.as_deref())?,
-        },
-    };
-    submit_event(&ports, "enqueue", ForgeEvent { connection, project, sender: who(), kind }).await
+    let event = enqueue_event(&tenant, &pipeline, project, &target, &author())?;
+    submit_and_wait(&ports, event).await
 }
 
-/// Stores an operator's event as a delivery, wakes intake, waits up to a minute until it is
-/// handled, and prints the effects. Returns exit status 0 if it is handled, and 3 if it is still
-/// pending. If intake ignores or fails it, returns the reason as an error. `event_name` is the name
-/// under which the delivery is listed.
-pub(super) async fn submit_event(
-    ports: &Ports,
-    event_name: &str,
-    event: ForgeEvent,
-) -> anyhow::Result<ExitCode> {
-    let (project, explain_command) = (event.project.clone(), explain_command(&event));
-    let delivery_record = DeliveryRecord {
-        connection: event.connection.clone(),
-        forge_id: format!("operator:{}", OsEntropy.token()),
-        event_name: event_name.to_owned(),
-        received_at: ports.clock.now(),
-        event: Some(event),
-        state: DeliveryState::Accepted,
-    };
-    let id = delivery::id(&delivery_record.connection, &delivery_record.forge_id);
-    let wakeup = Wakeup::Delivery { delivery: id.clone(), project };
-    let due =
-        Some(Due { at: delivery_record.received_at.plus_seconds(60), wakeup: wakeup.clone() });
-    let head = delivery::record(&id, &delivery_record)?;
-    cell::commit_and_send(
-        ports,
-        CellCommit { head, others: Vec::new(), wakeups: vec![wakeup], due },
-    )
-    .await?;
+/// Stores an operator's event, waits up to a minute until intake has handled it, and prints the
+/// effects. Returns exit status 0 if it is handled, and 3 if it is still pending. If intake ignores
+/// or fails it, returns the reason as an error.
+pub(super) async fn submit_and_wait(ports: &Ports, event: ForgeEvent) -> anyhow::Result<ExitCode> {
+    let explain_command = explain_command(&event);
+    let id = submit_event(ports, event, &author()).await?;
     for _ in 0..POLLS_MAX {
         let record = get(ports, &delivery::key(&id))
             .await?
@@ -198,31 +152,6 @@ fn explain_command(event: &ForgeEvent) -> String {
     }
 }
 
-/// Parses a full commit id of 40 or 64 hexadecimal digits, and returns it in lower case. `None`
-/// gives the null id of 40 zeros, as in git. An error for any other text, also an abbreviated id;
-/// whether the commit exists is not checked.
-fn parse_commit(text: Option<&str>) -> anyhow::Result<Oid> {
-    let Some(text) = text else { return Ok(Oid::zero()) };
-    let is_id = matches!(text.len(), 40 | 64) && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-    if !is_id {
-        bail!("could not use {text:?} as a commit: give its full id");
-    }
-    Ok(Oid::from(text.to_ascii_lowercase().as_str()))
-}
-
-/// Returns the connection and the canonical name of a project in a tenant's live configuration.
-/// `name` is the short or canonical name. An error if there is no such project, several have this
-/// name, or the tenant was never loaded.
-pub(super) async fn resolve_project(
-    ports: &Ports,
-    tenant: &TenantName,
-    name: &str,
-) -> anyhow::Result<(ConnectionName, ProjectName)> {
-    let live = load_live(ports, tenant).await?;
-    let project = find_project(&live, name)?;
-    Ok((project.connection.clone(), project.name.clone()))
-}
-
 /// Returns a tenant with its live layout. An error if the tenant does not exist or was never
 /// loaded.
 pub(super) async fn load_live(ports: &Ports, tenant: &TenantName) -> anyhow::Result<LiveLayout> {
@@ -252,6 +181,8 @@ pub(super) fn find_project<'l>(
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sluice_model::ProjectName;
+    use sluice_model::git::Oid;
 
     /// Z9.1: a command without an outcome yet names the command that shows it later.
     #[test]

@@ -2,11 +2,11 @@
 //! which definitions apply to it.
 
 use super::pipeline_reasons;
-use super::queue::whole_ref;
 use super::show::{ApiLocation, Client, change_name, job_detail, job_state, list, text};
 use crate::output::print_line;
 use anyhow::bail;
 use serde_json::Value;
+use sluice_commands::whole_ref;
 use sluice_model::Timestamp;
 
 /// The change or ref to explain.

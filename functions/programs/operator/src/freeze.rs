@@ -2,10 +2,10 @@
 //! definitions they come from.
 
 use super::local_config::{self, LocalConfigOptions};
-use super::queue::whole_ref;
 use crate::output::print_line;
 use anyhow::{Context as _, bail};
 use serde_json::json;
+use sluice_commands::whole_ref;
 use sluice_config::layout::Layout;
 use sluice_config::{FreezeInput, plain_json};
 use sluice_model::{BranchName, ProjectName};

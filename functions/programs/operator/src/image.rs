@@ -3,13 +3,11 @@
 //! The command is stored as a delivery, like that of `sluice enqueue`. Intake enqueues the branch
 //! that defines the image in the pipelines that `image-build` triggers, and records the outcome.
 
-use super::enqueue::{load_live, submit_event};
+use super::enqueue::{load_live, submit_and_wait};
 use super::operator;
-use super::queue::{named_or_only_tenant, who};
-use anyhow::{anyhow, bail};
+use super::queue::{author, named_or_only_tenant};
 use clap::Args;
-use sluice_model::change::ImageSelection;
-use sluice_model::event::{EventKind, ForgeEvent, ImageEvent};
+use sluice_commands::image_build_event;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
@@ -39,25 +37,6 @@ pub async fn build(arguments: BuildArguments) -> anyhow::Result<ExitCode> {
     let ports = operator(data).await?;
     let tenant = named_or_only_tenant(&ports, Some(&tenant)).await?;
     let live = load_live(&ports, &tenant).await?;
-    let source = live
-        .layout
-        .image_to_build(&image)
-        .map_err(|why| anyhow!("cannot build image \"{image}\": {why}"))?;
-    if let Some(why) = live.layout.why_image_is_not_built(source, &image) {
-        bail!("cannot build image \"{image}\": {why}");
-    }
-    let image_event = ImageEvent::ImageBuild;
-    let kind = EventKind::Image {
-        tenant,
-        event: image_event,
-        branch: source.branch.clone(),
-        images: ImageSelection::one(image),
-    };
-    let (connection, project) = (source.connection.clone(), source.project.clone());
-    submit_event(
-        &ports,
-        image_event.as_str(),
-        ForgeEvent { connection, project, sender: who(), kind },
-    )
-    .await
+    let event = image_build_event(&tenant, &live.layout, &image, &author())?;
+    submit_and_wait(&ports, event).await
 }

@@ -2,6 +2,8 @@
 //! on AWS, or a local system by its [access file](operator_access).
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
+pub mod audit;
+pub mod authenticator;
 pub mod autohold;
 pub mod check;
 mod command_outcome;
@@ -25,6 +27,7 @@ pub mod secret;
 pub mod selectors;
 pub mod show;
 pub mod tenant;
+pub mod token;
 
 use crate::operator_access::OperatorAccess;
 use crate::output::print_line;

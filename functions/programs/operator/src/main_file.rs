@@ -69,9 +69,7 @@ impl MainFile {
         diagnostics
             .extend(included_files::missing_playbooks(&name, &text, &main, &texts, &content));
         let of_tenants = main.tenants.iter().flat_map(|tenant| tenant.ignored_attributes(&name));
-        let unserved: BTreeSet<ConfigError> =
-            of_tenants.chain(main.ignored_attributes(&name)).collect();
-        diagnostics.extend(unserved);
+        diagnostics.extend(of_tenants.collect::<BTreeSet<ConfigError>>());
         texts.insert(name, text);
         let projects = main.tenants.iter().map(|tenant| tenant.projects.len()).sum();
         Ok(Some(Self { diagnostics, texts, tenants: main.tenants.len(), projects, connections }))

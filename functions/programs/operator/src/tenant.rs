@@ -133,9 +133,7 @@ pub async fn load(
         );
     }
     // Warnings of a tenant are shown with its configuration; these belong to no tenant.
-    for warning in
-        missing_playbooks.into_iter().chain(main.ignored_attributes(&file.display().to_string()))
-    {
+    for warning in missing_playbooks {
         print_line!("{warning}");
     }
     if !gone.is_empty() {

@@ -148,6 +148,9 @@ impl World {
                         .expect("a node that was read") = node.clone();
                 }
                 PoolChange::RemoveNode(id) => self.cell.nodes.retain(|node| node.id != *id),
+                PoolChange::RemoveCommand(id) => {
+                    self.cell.facts.commands.retain(|command| command.id != *id)
+                }
             }
         }
         self.actions.extend(plan.actions.iter().cloned());

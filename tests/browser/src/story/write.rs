@@ -4,7 +4,7 @@ use super::parts::{
     StoryChange, before, build_id, candidate, change, ended, frozen, item_id, merged, queue_key,
     status_of, summary, url,
 };
-use super::{NOW, TENANT};
+use super::{LOG_ADDRESS, LOG_TOKEN, NOW, TENANT};
 use sluice_config::layout::Layout;
 use sluice_gate::item::Onto;
 use sluice_gate::plan::LayoutNumbers;
@@ -19,7 +19,7 @@ use sluice_model::name::escape;
 use sluice_model::{ItemId, QueueKey, SessionId, TenantName, Timestamp};
 use sluice_records::codec::encode_first;
 use sluice_records::report::Buildset;
-use sluice_records::session::Session;
+use sluice_records::session::{LiveLogServer, LiveLogToken, Session};
 use sluice_records::tenant::Tenant;
 use sluice_records::{build, change as change_records, queue, report, session, tenant};
 use sluice_runtime::object::PutMode;
@@ -83,7 +83,10 @@ impl Writer {
         let life = Session {
             id: id.clone(),
             hostname: "executor-1".into(),
-            log_address: Some("http://10.0.0.7:7900/".into()),
+            live_logs: Some(LiveLogServer {
+                address: LOG_ADDRESS.to_owned(),
+                token: LiveLogToken::new(LOG_TOKEN.to_owned()),
+            }),
             started_at: before(7_200),
             alive_until: NOW.plus_seconds(10),
             builds: Vec::new(),
@@ -236,7 +239,6 @@ impl Writer {
                 session: "session-1".into(),
                 phase,
                 claimed_at: ordered_at.plus_seconds(2),
-                log: None,
             };
             let mut record = build::new_run(&run)?;
             record.revision = 1;

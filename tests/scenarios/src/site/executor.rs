@@ -119,7 +119,7 @@ impl Site {
         self.deaths += 1;
         self.building.clear();
         self.session = SessionId(format!("executor-{}", self.deaths + 1));
-        self.claims = Claims::new(self.ports(), self.session.clone(), None);
+        self.claims = Claims::new(self.ports(), self.session.clone());
         self.renew_session();
     }
 

@@ -1,7 +1,7 @@
 //! Nodes in a cloud: beside the machines of other systems, and in several regions.
 
 use super::unreadable_records::spoil;
-use super::{CONFIG, MAIN, PROJECT, approve, comments, graph, judge, merged, propose};
+use super::{CONFIG, MAIN, PROJECT, comments, graph, judge, merged, propose};
 use sluice_memory::poll_once;
 use sluice_model::ProjectName;
 use sluice_model::git::BranchKey;
@@ -525,7 +525,9 @@ fn nodes_are_launched_in_the_region_of_their_section() {
     let mut site = graph::site(&more, "[near, far]");
     site.held.extend(["near", "far"].map(str::to_owned));
     let change = propose(&site, 1, &[("a", "x")]);
-    approve(&mut site, &[&change]);
+    graph::enqueue(&mut site, &[&change]);
+    // A site with builds on nodes does not come to rest.
+    site.run_until(|site| site.running().len() == 2);
     assert_eq!(graph::running(&site), ["far", "near"]);
     assert_eq!(site.cloud.regions(), ["eu-west-1", "us-east-1"]);
     site.held.clear();
@@ -540,19 +542,20 @@ fn nodes_in_the_former_region_of_a_section_are_used_and_terminated_there() {
     let mut site = graph::site(&two_regions("us-east-1", "eu-west-1"), "[near, far]");
     site.held.extend(["near", "far"].map(str::to_owned));
     let first = propose(&site, 1, &[("a", "x")]);
-    approve(&mut site, &[&first]);
+    graph::enqueue(&mut site, &[&first]);
+    site.run_until(|site| site.running().len() == 2);
     assert_eq!(site.cloud.regions(), ["eu-west-1", "us-east-1"]);
     let config = graph::config(&two_regions("us-east-1", "ap-south-1"));
     let branch =
         BranchKey { project: ProjectName::new("forge.test", "org/config"), branch: "main".into() };
     site.forge.push(&branch, &[("zuul.yaml", &config)]);
-    site.run();
     let begun = site.world.now();
     site.run_until(|site| site.world.now().since(begun) > 1_800_000);
     assert_eq!(graph::running(&site), ["far", "near"], "its node was not taken for lost");
     assert_eq!(site.cloud.regions(), ["eu-west-1", "us-east-1"]);
     let second = propose(&site, 2, &[("b", "x")]);
-    approve(&mut site, &[&second]);
+    site.forge.approve(&second);
+    site.run_until(|site| site.running().len() == 4);
     assert_eq!(
         site.cloud.regions(),
         ["ap-south-1", "eu-west-1", "us-east-1", "us-east-1"],

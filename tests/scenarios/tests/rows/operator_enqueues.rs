@@ -263,6 +263,7 @@ pub(super) fn hold_back(site: &Site, discard: bool, pause: bool, results: bool) 
         pause_results: results,
         by: "jo",
         reason: "an upgrade",
+        info: "",
     };
     tenant.events = tenant.events.apply(command, site.world.now());
     let record = sluice_records::codec::with_body(stored.clone(), &tenant).unwrap();

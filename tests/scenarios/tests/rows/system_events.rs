@@ -9,6 +9,7 @@ use sluice_memory::poll_once;
 use sluice_model::git::BranchKey;
 use sluice_model::wakeup::Wakeup;
 use sluice_model::{BuildId, ProjectName};
+use sluice_records::session::LiveLogServer;
 use sluice_records::{connection, tenant};
 use sluice_runtime::object::PutMode;
 use sluice_runtime::{PortError, cell};
@@ -20,7 +21,12 @@ struct NoLogs;
 
 #[async_trait::async_trait]
 impl LiveLogSource for NoLogs {
-    async fn read(&self, _: &str, _: &BuildId, _: u64) -> Result<Option<LogPiece>, PortError> {
+    async fn read(
+        &self,
+        _: &LiveLogServer,
+        _: &BuildId,
+        _: u64,
+    ) -> Result<Option<LogPiece>, PortError> {
         Ok(None)
     }
 }

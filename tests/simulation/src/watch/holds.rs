@@ -92,8 +92,9 @@ impl Watch {
         if !self.holds.held_nodes.insert(key.clone()) {
             return Ok(());
         }
-        let request =
-            hold.and_then(|hold| self.holds.requests.get(&autohold::key(&hold.tenant, &hold.id)));
+        let request = hold.and_then(|hold| {
+            self.holds.requests.get(&autohold::key(&hold.tenant, hold.id.as_ref()?))
+        });
         let mut held = request.into_iter().flat_map(|request| &request.held);
         if held.any(|held| held.nodes.contains(&id)) {
             return Ok(());

@@ -121,7 +121,8 @@ pub async fn run(options: DemoOptions) -> anyhow::Result<ExitCode> {
         Some(Ok(exit_code)) => exit_code,
         Some(Err(error)) => {
             print_progress!("\nTHE SCENARIO FAILED: {error:#}");
-            let problems = last_problems(&std::fs::read_to_string(&log).unwrap_or_default());
+            let lines = std::fs::read_to_string(&log).unwrap_or_default();
+            let problems = last_problems(&lines);
             if !problems.is_empty() {
                 print_progress!("The last warnings and errors in the log:");
                 problems.iter().for_each(|line| print_progress!("  {line}"));

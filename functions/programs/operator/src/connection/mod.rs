@@ -495,15 +495,15 @@ fn secrets(files: &SecretFiles) -> anyhow::Result<Secrets> {
         bail!("could not read several secrets from standard input: name files for the others");
     }
     Ok(Secrets {
-        token: secret(files.token.as_deref())?,
-        webhook_secret: secret(files.webhook_secret.as_deref())?,
-        secret_access_key: secret(files.secret_access_key.as_deref())?,
+        token: read_secret(files.token.as_deref())?,
+        webhook_secret: read_secret(files.webhook_secret.as_deref())?,
+        secret_access_key: read_secret(files.secret_access_key.as_deref())?,
     })
 }
 
 /// Reads a secret from a file, or from standard input for `-`, without final line breaks. `None`
 /// without a file. An error if it is empty.
-fn secret(file: Option<&Path>) -> anyhow::Result<Option<String>> {
+pub(super) fn read_secret(file: Option<&Path>) -> anyhow::Result<Option<String>> {
     let Some(file) = file else { return Ok(None) };
     let mut text = String::new();
     let is_input = file == Path::new("-");
