@@ -103,8 +103,6 @@ pub struct Claims {
     ports: Ports,
     /// The session for which builds are claimed.
     session: SessionId,
-    /// The address of live logs, which ends in `/`; `None` if they are not served.
-    log_root: Option<String>,
     /// The cache of job graphs.
     graphs: ObjectCache<JobGraph>,
     /// The cache of tested states.
@@ -114,11 +112,10 @@ pub struct Claims {
 }
 
 impl Claims {
-    /// Creates the claims of a session. `log_root` is the address of live logs and ends in `/`;
-    /// `None` if they are not served.
-    pub fn new(ports: Ports, session: SessionId, log_root: Option<String>) -> Self {
+    /// Creates the claims of a session.
+    pub fn new(ports: Ports, session: SessionId) -> Self {
         let (graphs, states) = (ObjectCache::new(CACHED_OBJECTS), ObjectCache::new(CACHED_OBJECTS));
-        Self { ports, session, log_root, graphs, states, unconfirmed: Mutex::default() }
+        Self { ports, session, graphs, states, unconfirmed: Mutex::default() }
     }
 
     /// Claims builds and returns one result for each, in the same order. The builds must be
@@ -285,7 +282,6 @@ impl Claims {
             session: self.session.clone(),
             phase: Phase::Running,
             claimed_at: now,
-            log: self.log_root.as_ref().map(|root| format!("{root}{id}")),
         };
         // If the build was stopped meanwhile, its nodes may serve another build.
         let mut others = vec![no_stop_requested(id)];

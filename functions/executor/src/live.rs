@@ -4,30 +4,39 @@
 //! response continues in chunks until the build ends. `X-Log-Length` is the current length,
 //! `X-Log-Ended` whether the build has ended. Status 404: no such build runs here; read the
 //! archived log instead. Status 421: the request uses a host name that may belong to someone else.
+//! Status 401: the request does not carry the token that the session's record has
+//! (`Authorization: Bearer TOKEN`). So only the API reads here, which checks who may read a build.
 
 use crate::jobdir::log_path;
 use axum::Router;
 use axum::body::{Body, Bytes};
 use axum::extract::{Path as PathParameter, Query, Request, State};
-use axum::http::header::HOST;
-use axum::http::{HeaderMap, StatusCode};
-use axum::middleware::{Next, from_fn};
+use axum::http::header::{AUTHORIZATION, HOST};
+use axum::http::{HeaderMap, HeaderValue, StatusCode};
+use axum::middleware::{Next, from_fn, from_fn_with_state};
 use axum::response::{IntoResponse, Response};
 use axum::routing::get;
 use serde::Deserialize;
 use sluice_model::BuildId;
 use sluice_model::host::HostName;
+use sluice_records::session::LiveLogToken;
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
+use subtle::ConstantTimeEq as _;
 use tokio::io::{AsyncReadExt, AsyncSeekExt};
 use tokio::sync::watch;
 
 const CHUNK_BYTES_MAX: usize = 64 << 10;
 
 /// The logs of the builds that run in this process.
-#[derive(Clone, Default)]
-pub struct LiveLogRegistry(Arc<Mutex<BTreeMap<BuildId, Feed>>>);
+#[derive(Clone)]
+pub struct LiveLogRegistry {
+    /// The logs of running builds.
+    feeds: Arc<Mutex<BTreeMap<BuildId, Feed>>>,
+    /// What each request must carry.
+    token: LiveLogToken,
+}
 
 #[derive(Clone)]
 struct Feed {
@@ -48,6 +57,16 @@ pub struct LiveLog {
 }
 
 impl LiveLogRegistry {
+    /// Creates a registry without builds, whose logs are served to requests with the token.
+    pub fn new(token: LiveLogToken) -> Self {
+        Self { feeds: Arc::default(), token }
+    }
+
+    /// Returns the token that requests must carry.
+    pub fn token(&self) -> &LiveLogToken {
+        &self.token
+    }
+
     /// Adds a build whose job directory is `root`, with an empty log so far. The log is served
     /// until the returned value is dropped.
     ///
@@ -60,10 +79,11 @@ impl LiveLogRegistry {
     }
 
     /// Returns the HTTP route `GET /log/{build}`. Requests under another host name than `localhost`
-    /// or an IP address are rejected.
+    /// or an IP address are rejected, and requests without the token.
     pub fn router(&self) -> Router {
         Router::new()
             .route("/log/{build}", get(read))
+            .layer(from_fn_with_state(self.token.clone(), require_token))
             .layer(from_fn(reject_foreign_hosts))
             .with_state(self.clone())
     }
@@ -71,7 +91,7 @@ impl LiveLogRegistry {
     /// Locks the logs of the running builds.
     fn feeds(&self) -> std::sync::MutexGuard<'_, BTreeMap<BuildId, Feed>> {
         // The map is consistent after a panic: each change is one call.
-        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+        self.feeds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -87,6 +107,21 @@ impl Drop for LiveLog {
     fn drop(&mut self) {
         self.logs.feeds().remove(&self.build);
     }
+}
+
+/// Passes a request on, or answers with status 401 if it does not carry the token.
+async fn require_token(
+    State(token): State<LiveLogToken>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let sent = request.headers().get(AUTHORIZATION).map(HeaderValue::as_bytes).unwrap_or_default();
+    let sent = sent.strip_prefix(b"Bearer ").unwrap_or_default();
+    if bool::from(sent.ct_eq(token.reveal().as_bytes())) {
+        return next.run(request).await;
+    }
+    let why = "Read this log through the API: it knows who may read it.\n";
+    (StatusCode::UNAUTHORIZED, why).into_response()
 }
 
 /// Passes a request on, or answers with status 421 if its host is neither an IP address nor
@@ -135,8 +170,7 @@ async fn read(
     };
     let length = *feed.length.borrow();
     let mut headers = HeaderMap::new();
-    headers
-        .insert("content-type", axum::http::HeaderValue::from_static("text/plain; charset=utf-8"));
+    headers.insert("content-type", HeaderValue::from_static("text/plain; charset=utf-8"));
     headers.insert("x-log-length", length.into());
     headers.insert("x-log-ended", u16::from(feed.length.has_changed().is_err()).into());
     let follow = if query.follow == 1 { Follow::Yes } else { Follow::No };
@@ -203,6 +237,10 @@ impl Reading {
 mod tests {
     use super::*;
 
+    fn registry() -> LiveLogRegistry {
+        LiveLogRegistry::new(LiveLogToken::new("secret".to_owned()))
+    }
+
     /// Z7.4, Z7.5: a playbook may replace the log's link below work/logs, and may append to the
     /// file.
     #[tokio::test]
@@ -211,7 +249,7 @@ mod tests {
         std::fs::create_dir_all(root.path().join("work/logs")).unwrap();
         std::fs::write(root.path().join("work/logs/job-output.txt"), "private").unwrap();
         std::fs::write(log_path(root.path()), "line, and more").unwrap();
-        let (logs, build) = (LiveLogRegistry::default(), BuildId::derive(&["live"]));
+        let (logs, build) = (registry(), BuildId::derive(&["live"]));
         let log = logs.open(&build, root.path());
         log.grew_to(4);
         let query = Query(LogQuery { offset: 0, follow: 0 });
@@ -224,7 +262,7 @@ mod tests {
     #[tokio::test]
     async fn requests_under_foreign_host_names_are_rejected() {
         let (logs, build, root) =
-            (LiveLogRegistry::default(), BuildId::derive(&["live"]), tempfile::tempdir().unwrap());
+            (registry(), BuildId::derive(&["live"]), tempfile::tempdir().unwrap());
         std::fs::write(log_path(root.path()), "line").unwrap();
         let log = logs.open(&build, root.path());
         log.grew_to(4);
@@ -237,10 +275,47 @@ mod tests {
             [("127.0.0.1:9000", 200), ("localhost", 200), ("[::1]:80", 200), ("evil.example", 421)];
         for (host, status) in hosts {
             let url = format!("http://{address}/log/{build}");
-            let answer = client.get(url).header("Host", host).send().await.unwrap();
+            let request = client.get(url).header("Host", host).bearer_auth("secret");
+            let answer = request.send().await.unwrap();
             assert_eq!(answer.status().as_u16(), status, "{host}");
             assert_eq!(answer.text().await.unwrap() == "line", status == 200, "{host}");
         }
+        server.abort();
+    }
+
+    /// C2.2, Z2.3: what reaches the port without the token reads no log, and learns of no build.
+    #[tokio::test]
+    async fn requests_without_the_token_are_rejected() {
+        let (logs, build, root) =
+            (registry(), BuildId::derive(&["live"]), tempfile::tempdir().unwrap());
+        std::fs::write(log_path(root.path()), "line").unwrap();
+        let log = logs.open(&build, root.path());
+        log.grew_to(4);
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+        let address = listener.local_addr().unwrap();
+        let router = logs.router();
+        let server = tokio::spawn(async move { axum::serve(listener, router).await });
+        let client = reqwest::Client::builder().no_proxy().build().unwrap();
+        for name in [build.as_str(), "unknown"] {
+            let url = format!("http://{address}/log/{name}");
+            for header in [
+                "",
+                "secret",
+                "Bearer",
+                "Bearer ",
+                "Bearer secre",
+                "Bearer secrets",
+                "Basic secret",
+            ] {
+                let request = client.get(&url).header("Authorization", header);
+                let answer = request.send().await.unwrap();
+                assert_eq!(answer.status().as_u16(), 401, "{name} {header:?}");
+                assert!(!answer.text().await.unwrap().contains("line"), "{name} {header:?}");
+            }
+            let url = format!("{url}?token=secret");
+            assert_eq!(client.get(url).send().await.unwrap().status().as_u16(), 401, "{name}");
+        }
+        assert!(!format!("{:?}", logs.token()).contains("secret"));
         server.abort();
     }
 }

@@ -21,7 +21,7 @@ use sluice_model::{BuildId, SessionId, Timestamp};
 use sluice_records::build;
 use sluice_records::codec::{encode, expiry, get, with_body};
 use sluice_records::logs::BuildLogs;
-use sluice_records::session::{self, LIFE_SECONDS, Session};
+use sluice_records::session::{self, LIFE_SECONDS, LiveLogServer, LiveLogToken, Session};
 use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::port::Incoming;
 use sluice_runtime::record::{Key, Record};
@@ -109,8 +109,8 @@ impl ExecutorService {
     pub fn new(ports: Ports, runner: Arc<dyn Runner>, options: ExecutorSettings) -> Arc<Self> {
         let session = SessionId(ports.entropy.token());
         let slots = Arc::new(Semaphore::new(options.slots.max(1)));
-        let logs = options.log_address.as_ref().map(|address| format!("{address}log/"));
-        let claims = Claims::new(ports.clone(), session.clone(), logs);
+        let claims = Claims::new(ports.clone(), session.clone());
+        let logs = LiveLogRegistry::new(LiveLogToken::new(ports.entropy.token()));
         Arc::new(Self {
             claims,
             keys: ProjectKeys::new(ports.clone()),
@@ -118,7 +118,7 @@ impl ExecutorService {
             ports,
             runner,
             options,
-            logs: LiveLogRegistry::default(),
+            logs,
             session,
             running: Mutex::default(),
             paused: Mutex::default(),
@@ -489,7 +489,11 @@ impl ExecutorService {
         Session {
             id: self.session.clone(),
             hostname: self.options.hostname.clone(),
-            log_address: self.options.log_address.clone(),
+            live_logs: self
+                .options
+                .log_address
+                .clone()
+                .map(|address| LiveLogServer { address, token: self.logs.token().clone() }),
             started_at,
             alive_until: now.plus_seconds(LIFE_SECONDS),
             builds: self.running().keys().cloned().collect(),

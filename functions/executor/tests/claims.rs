@@ -24,7 +24,7 @@ fn raced(world: &World, write: Write) -> Claims {
         }
         writes
     });
-    Claims::new(Ports { records: Arc::new(records), ..ports }, SessionId::from("life"), None)
+    Claims::new(Ports { records: Arc::new(records), ..ports }, SessionId::from("life"))
 }
 
 fn ordered(name: &str) -> Order {
@@ -85,7 +85,7 @@ fn runs(world: &World) -> usize {
 async fn builds_that_come_together_are_claimed_by_one_commit() {
     let (world, messages) = three().await;
     world.take_calls();
-    let claims = Claims::new(world.ports(), SessionId::from("life"), None);
+    let claims = Claims::new(world.ports(), SessionId::from("life"));
     let claimed = claims.claim(&messages).await;
     assert_eq!(world.take_calls().by_operation["records.commit"], 1);
     for (claim, message) in claimed.into_iter().zip(&messages) {
@@ -140,7 +140,7 @@ fn cut_off(world: &World) {
 async fn unconfirmed(count: usize) -> (World, Claims, Vec<BuildMessage>) {
     let (world, mut messages) = three().await;
     messages.truncate(count);
-    let claims = Claims::new(world.ports(), SessionId::from("life"), None);
+    let claims = Claims::new(world.ports(), SessionId::from("life"));
     cut_off(&world);
     assert!(claims.claim(&messages).await.iter().all(Result::is_err));
     world.decide_fates(|_| Fate::Works);
@@ -193,7 +193,7 @@ async fn a_stopped_build_with_an_unconfirmed_claim_ends_when_its_message_is_rede
 #[tokio::test]
 async fn a_build_with_an_unconfirmed_claim_ends_even_if_its_message_went_elsewhere() {
     let (world, claims, messages) = unconfirmed(1).await;
-    let other = Claims::new(world.ports(), SessionId::from("other"), None);
+    let other = Claims::new(world.ports(), SessionId::from("other"));
     assert!(matches!(other.claim(&messages).await.as_slice(), [Ok(None)]));
     claims.end_stopped_unconfirmed(&|_| false).await.unwrap();
     assert!(

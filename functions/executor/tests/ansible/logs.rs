@@ -27,16 +27,17 @@ async fn the_log_is_read_while_the_build_runs_and_followed_to_its_end() {
                     format!("http://{}/log/{}", listener.local_addr().unwrap(), meanwhile.build);
                 tokio::spawn(async move { axum::serve(listener, meanwhile.logs.router()).await });
                 meanwhile.seen.wait_for("ok: before").await;
-                let now = reqwest::get(format!("{address}?offset=0")).await.unwrap();
+                let read = |address: String| {
+                    reqwest::Client::new().get(address).bearer_auth(LOG_TOKEN).send()
+                };
+                let now = read(format!("{address}?offset=0")).await.unwrap();
                 assert_eq!(now.headers()["x-log-ended"], "0");
                 let text = now.text().await.unwrap();
                 assert!(text.contains("ok: before") && !text.contains("ok: after"));
-                let rest = reqwest::get(format!("{address}?offset={}&follow=1", text.len()))
-                    .await
-                    .unwrap();
+                let rest = read(format!("{address}?offset={}&follow=1", text.len())).await.unwrap();
                 std::fs::write(go, "").unwrap();
                 let missing = address.replace(meanwhile.build.as_str(), "nothing");
-                assert_eq!(reqwest::get(missing).await.unwrap().status(), 404);
+                assert_eq!(read(missing).await.unwrap().status(), 404);
                 drop(meanwhile.seen);
                 sender.send((text, rest)).unwrap();
             });

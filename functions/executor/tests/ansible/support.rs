@@ -13,6 +13,7 @@ use sluice_model::job::{
 };
 use sluice_model::node::NodeAccess;
 use sluice_model::{BuildId, JobName, ProjectName, QueueKey, Timestamp};
+use sluice_records::session::LiveLogToken;
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader};
 use std::net::{IpAddr, Ipv4Addr, TcpListener};
@@ -25,6 +26,8 @@ use tokio::sync::watch;
 
 /// The project under test.
 pub const PROJECT: &str = "forge.test/org/project";
+/// The token with which live logs are read.
+pub const LOG_TOKEN: &str = "a token for live logs";
 /// The config project, whose playbooks are trusted.
 pub const CONFIG: &str = "forge.test/org/config";
 
@@ -404,7 +407,7 @@ impl Story {
     /// Runs the build; `meanwhile` starts what the test does concurrently.
     pub async fn run_with(self, meanwhile: impl FnOnce(Meanwhile)) -> Outcome {
         let jobdir = self.directory.path().join("job");
-        let logs = LiveLogRegistry::default();
+        let logs = LiveLogRegistry::new(LiveLogToken::new(LOG_TOKEN.to_owned()));
         let live = logs.open(&self.order.build, &jobdir);
         let seen = Arc::new(RecordingObserver {
             log: watch::channel(Vec::new()).0,
