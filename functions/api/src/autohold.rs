@@ -1,6 +1,5 @@
 //! `T/autohold`, `T/project/{p}/autohold`, `T/autohold/{id}`: autohold requests, as zuul-client and
-//! the dashboard read them. They are created and deleted with `sluice autohold`; this API only
-//! reads.
+//! the dashboard read them. [`crate::writes`] creates and deletes them.
 
 use crate::Api;
 use crate::load::{self, readable};

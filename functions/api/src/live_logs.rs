@@ -4,6 +4,7 @@ use async_trait::async_trait;
 use bytes::{Bytes, BytesMut};
 use reqwest::StatusCode;
 use sluice_model::BuildId;
+use sluice_records::session::LiveLogServer;
 use sluice_runtime::PortError;
 use std::time::Duration;
 
@@ -25,21 +26,21 @@ pub struct LogPiece {
 /// A source of the logs of running builds.
 #[async_trait]
 pub trait LiveLogSource: Send + Sync {
-    /// Reads at most [`LIVE_BYTES_MAX`] bytes of a build's log from byte `offset`, from the
-    /// executor at `address` (`http://host:port/`). Returns `None` if the build no longer runs
-    /// there.
+    /// Reads at most [`LIVE_BYTES_MAX`] bytes of a build's log from byte `offset`, from the server
+    /// of an executor. Returns `None` if the build no longer runs there.
     ///
     /// # Errors
-    /// When the executor does not answer.
+    /// When the executor does not answer, or does not accept the token.
     async fn read(
         &self,
-        address: &str,
+        server: &LiveLogServer,
         build: &BuildId,
         offset: u64,
     ) -> Result<Option<LogPiece>, PortError>;
 }
 
-/// Reads logs over HTTP: `GET <address>log/<build>?offset=N`, with the length in `X-Log-Length`.
+/// Reads logs over HTTP: `GET <address>log/<build>?offset=N` with the server's token, with the
+/// length in `X-Log-Length`.
 #[derive(Debug, Clone)]
 pub struct HttpLiveLogSource {
     /// The client for requests to executors.
@@ -70,7 +71,7 @@ impl LiveLogSource for HttpLiveLogSource {
     /// length in the answer, the log ends with the bytes that were read.
     async fn read(
         &self,
-        address: &str,
+        server: &LiveLogServer,
         build: &BuildId,
         offset: u64,
     ) -> Result<Option<LogPiece>, PortError> {
@@ -80,8 +81,9 @@ impl LiveLogSource for HttpLiveLogSource {
                 error.without_url(),
             )
         };
-        let url = format!("{}/log/{build}?offset={offset}", address.trim_end_matches('/'));
-        let mut response = self.client.get(url).send().await.map_err(failed)?;
+        let url = format!("{}/log/{build}?offset={offset}", server.address.trim_end_matches('/'));
+        let request = self.client.get(url).bearer_auth(server.token.reveal());
+        let mut response = request.send().await.map_err(failed)?;
         if response.status() == StatusCode::NOT_FOUND {
             return Ok(None);
         }

@@ -75,7 +75,7 @@ pub(crate) async fn require_tenant(ports: &Ports, name: &TenantName) -> Result<(
 }
 
 /// Returns the error with status 404 for a tenant that does not exist.
-fn missing(name: &TenantName) -> ErrorResponse {
+pub(crate) fn missing(name: &TenantName) -> ErrorResponse {
     ErrorResponse::missing(format!("There is no tenant {name}."))
 }
 

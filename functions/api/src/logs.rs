@@ -15,7 +15,7 @@ use sluice_model::build::{Phase, Run};
 use sluice_model::{BuildId, TenantName};
 use sluice_records::codec::decode;
 use sluice_records::logs::{self, BuildLogs, LOG};
-use sluice_records::session::{self, Session};
+use sluice_records::session::{self, LiveLogServer, Session};
 use sluice_runtime::object::ObjectPart;
 
 /// The maximum size of a file in one answer, in bytes: a response holds 6 MB, and base64 adds a
@@ -64,10 +64,10 @@ async fn running(
     let Some(run) = row.run.as_ref().filter(|run| !matches!(run.phase, Phase::Ended(_))) else {
         return Ok(None);
     };
-    let Some(address) = address(api, run).await? else {
+    let Some(server) = server(api, run).await? else {
         return Ok(None);
     };
-    match api.live_logs.read(&address, &row.order.build, offset).await {
+    match api.live_logs.read(&server, &row.order.build, offset).await {
         Ok(piece) => Ok(piece),
         Err(error) => {
             // The executor may be gone; the archived part is better than nothing.
@@ -77,19 +77,13 @@ async fn running(
     }
 }
 
-/// Returns the address of the executor that runs a build, from its run or its session, without the
-/// path of the log; `None` if neither has one.
-async fn address(api: &Api, run: &Run) -> Result<Option<String>, ErrorResponse> {
-    if let Some(log) =
-        run.log.as_ref().filter(|log| log.starts_with("http://") || log.starts_with("https://"))
-    {
-        // Accepts both the log's full address and the executor's address.
-        return Ok(Some(log.split("/log/").next().unwrap_or(log).to_owned()));
-    }
+/// Returns the server of live logs of the executor that runs a build, from the executor's session;
+/// `None` if it serves none, or its session is gone.
+async fn server(api: &Api, run: &Run) -> Result<Option<LiveLogServer>, ErrorResponse> {
     let records = load::read_many(&api.ports, &[session::key(&run.session)]).await?;
     let session: Option<Session> =
         records.first().and_then(Option::as_ref).map(decode).transpose()?;
-    Ok(session.and_then(|session| session.log_address))
+    Ok(session.and_then(|session| session.live_logs))
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]

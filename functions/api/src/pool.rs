@@ -42,17 +42,28 @@ pub(crate) async fn labels(
     Ok(reply::json(&Value::Array(list.collect())))
 }
 
-/// Answers `T/nodes` with the unallocated nodes of the tenant's providers, and those allocated to
-/// its own builds, at most [`LISTED_MAX`]. Providers beyond [`PROVIDERS_MAX`] and those with an
-/// unreadable record are left out.
+/// Answers `T/nodes` with the nodes that the tenant may see: [`visible_nodes`].
 pub(crate) async fn nodes(
     api: &Api,
     tenant: &TenantName,
 ) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
-    let names_of_labels = live.layout.label_names();
+    let nodes = visible_nodes(api, tenant, &live.layout).await?;
+    let label_names = live.layout.label_names();
+    let list = nodes.iter().map(|node| node_json(node, &live.layout, &label_names)).collect();
+    Ok(reply::json(&Value::Array(list)))
+}
+
+/// Returns the unallocated nodes of the tenant's providers, and those allocated to its own builds
+/// or held for it, at most [`LISTED_MAX`]. Providers beyond [`PROVIDERS_MAX`] and those with an
+/// unreadable record are left out.
+pub(crate) async fn visible_nodes(
+    api: &Api,
+    tenant: &TenantName,
+    layout: &Layout,
+) -> Result<Vec<PoolNode>, ErrorResponse> {
     let mut list = Vec::new();
-    for loaded in providers(&api.ports, names(&live.layout)).await? {
+    for loaded in providers(&api.ports, names(layout)).await? {
         let own_builds: BTreeSet<_> = loaded
             .requests
             .values()
@@ -60,15 +71,40 @@ pub(crate) async fn nodes(
             .map(|(_, request)| request.build.clone())
             .collect();
         let builds = builds_of(api, tenant, &loaded).await?;
-        let shown = loaded.nodes.values().map(|(_, node)| node).filter(|node| {
-            node.allocated_to.as_ref().is_none_or(|given| {
-                own_builds.contains(&given.build) || builds.contains(given.build.as_str())
-            })
+        let shown = loaded.nodes.into_values().map(|(_, node)| node).filter(|node| {
+            let is_held_for_another = matches!(
+                &node.state,
+                NodeState::Hold { hold: Some(hold), .. } if hold.tenant != *tenant
+            );
+            !is_held_for_another
+                && node.allocated_to.as_ref().is_none_or(|given| {
+                    own_builds.contains(&given.build) || builds.contains(given.build.as_str())
+                })
         });
-        list.extend(shown.map(|node| node_json(node, &live.layout, &names_of_labels)));
+        list.extend(shown);
         list.truncate(LISTED_MAX);
     }
-    Ok(reply::json(&Value::Array(list)))
+    Ok(list)
+}
+
+/// Returns a node request of the tenant with its provider, by the request's id. `None` if there is
+/// none at the tenant's first [`PROVIDERS_MAX`] providers.
+pub(crate) async fn find_request(
+    api: &Api,
+    tenant: &TenantName,
+    layout: &Layout,
+    id: &str,
+) -> Result<Option<(ProviderName, NodeRequest)>, ErrorResponse> {
+    for name in names(layout) {
+        for loaded in providers(&api.ports, vec![name.clone()]).await? {
+            let found = loaded.requests.into_values().map(|(_, request)| request);
+            let mut own = found.filter(|request| request.queue.tenant == *tenant);
+            if let Some(request) = own.find(|request| request.row.as_str() == id) {
+                return Ok(Some((name, request)));
+            }
+        }
+    }
+    Ok(None)
 }
 
 /// Answers `T/nodeset-requests` with the node requests of the tenant's builds, at most

@@ -2,8 +2,9 @@
 
 use bytes::Bytes;
 use http::response::Builder;
-use http::{Response, StatusCode, header};
+use http::{HeaderValue, Response, StatusCode, header};
 use serde_json::{Value, json};
+use sluice_commands::StoreCommandError;
 use sluice_model::Timestamp;
 use sluice_records::BadRecord;
 use sluice_records::queue::LoadError;
@@ -12,6 +13,9 @@ use sluice_runtime::batch::ReconcileError;
 
 /// The content type of JSON.
 const JSON: &str = "application/json; charset=utf-8";
+
+/// The caching of an answer that depends on who asks.
+const PRIVATE: &str = "private, no-store";
 
 /// Why a request failed.
 #[derive(Debug, PartialEq, Eq, thiserror::Error)]
@@ -36,11 +40,34 @@ pub(crate) enum ErrorResponse {
         /// The message.
         why: String,
     },
-    /// The method would write.
-    #[error(
-        "this API is read-only: no authenticator is configured, so nothing can be changed through it"
-    )]
-    Method,
+    /// The path has no such method.
+    #[error("this path is not answered with this method")]
+    Method {
+        /// The methods that it has.
+        allowed: String,
+    },
+    /// The request has no token, or one that is refused.
+    #[error("{description}")]
+    Unauthorized {
+        /// The short name of the error.
+        error: &'static str,
+        /// The message.
+        description: String,
+        /// The realm in which to log in.
+        realm: String,
+    },
+    /// The token's bearer may read this and not do what is asked.
+    #[error("{why}")]
+    Forbidden {
+        /// The message.
+        why: String,
+    },
+    /// Zuul has this and Sluice does not yet.
+    #[error("{why}")]
+    NotImplemented {
+        /// The message.
+        why: String,
+    },
     /// The query must be sent with POST.
     #[error("use POST with the body {{\"pipeline\": \"NAME\", \"ref\": \"refs/heads/BRANCH\"}}")]
     PostOnly,
@@ -69,13 +96,21 @@ impl ErrorResponse {
         Self::Bad { why: why.into() }
     }
 
+    /// Returns the error with status 403 for something that the token's bearer may not do.
+    pub(crate) fn forbidden(why: impl Into<String>) -> Self {
+        Self::Forbidden { why: why.into() }
+    }
+
     /// Returns the HTTP status of the error.
     fn status(&self) -> StatusCode {
         match self {
             Self::Missing { .. } => StatusCode::NOT_FOUND,
             Self::NotLoaded { .. } => StatusCode::UNPROCESSABLE_ENTITY,
             Self::Bad { .. } => StatusCode::BAD_REQUEST,
-            Self::Method | Self::PostOnly => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Method { .. } | Self::PostOnly => StatusCode::METHOD_NOT_ALLOWED,
+            Self::Unauthorized { .. } => StatusCode::UNAUTHORIZED,
+            Self::Forbidden { .. } => StatusCode::FORBIDDEN,
+            Self::NotImplemented { .. } => StatusCode::NOT_IMPLEMENTED,
             Self::TooLarge { .. } => StatusCode::PAYLOAD_TOO_LARGE,
             Self::Unavailable { .. } => StatusCode::SERVICE_UNAVAILABLE,
         }
@@ -84,20 +119,64 @@ impl ErrorResponse {
     /// Returns the response with the JSON that clients of Zuul show to their users.
     pub(crate) fn response(&self) -> Response<Bytes> {
         let status = self.status();
-        let body = json!({
+        let mut body = json!({
             "error": status.canonical_reason().unwrap_or("Error"),
             "description": self.to_string(),
         });
+        if let Self::Unauthorized { error, realm, .. } = self {
+            (body["error"], body["realm"]) = (json!(error), json!(realm));
+        }
         let mut builder = builder().status(status).header(header::CONTENT_TYPE, JSON);
         let allowed = match self {
-            Self::Method => Some("GET, HEAD, OPTIONS"),
+            Self::Method { allowed } => Some(allowed.as_str()),
             Self::PostOnly => Some("POST, OPTIONS"),
             _ => None,
         };
         if let Some(allowed) = allowed {
             builder = builder.header(header::ALLOW, allowed);
         }
+        if let Self::Unauthorized { error, realm, description } = self {
+            let challenge = format!(
+                "Bearer realm=\"{}\" error=\"{error}\" error_description=\"{}\"",
+                quoted(realm),
+                quoted(description)
+            );
+            builder = builder.header(header::WWW_AUTHENTICATE, challenge);
+        }
+        if matches!(status, StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN) {
+            builder = builder.header(header::CACHE_CONTROL, PRIVATE);
+        }
         finish(builder, body.to_string().into())
+    }
+}
+
+/// Returns a text for a quoted part of a header: printable ASCII without quotes and backslashes,
+/// which are replaced by apostrophes; anything else by `?`.
+fn quoted(text: &str) -> String {
+    let allowed = |character: char| match character {
+        '"' | '\\' => '\'',
+        ' '..='~' => character,
+        _ => '?',
+    };
+    text.chars().map(allowed).collect()
+}
+
+/// Marks a response as one that depends on who asks: no cache between may keep it.
+pub(crate) fn make_private(response: &mut Response<Bytes>) {
+    let headers = response.headers_mut();
+    headers.insert(header::CACHE_CONTROL, HeaderValue::from_static(PRIVATE));
+    headers.insert(header::VARY, HeaderValue::from_static("Authorization"));
+}
+
+impl From<StoreCommandError> for ErrorResponse {
+    fn from(error: StoreCommandError) -> Self {
+        match error {
+            StoreCommandError::NotFound(what) => Self::Missing { what },
+            StoreCommandError::Invalid(why) => Self::Bad { why },
+            StoreCommandError::Contended { .. }
+            | StoreCommandError::Store(_)
+            | StoreCommandError::Record(_) => Self::Unavailable { detail: error.to_string() },
+        }
     }
 }
 
@@ -155,12 +234,12 @@ pub(crate) fn cacheable_json(value: &Value, seconds: u32, made_at: Timestamp) ->
     finish(builder, value.to_string().into())
 }
 
-/// Returns the response to a CORS preflight request.
-pub(crate) fn options() -> Response<Bytes> {
+/// Returns the response to a CORS preflight request for a path with these methods.
+pub(crate) fn options(methods: &str) -> Response<Bytes> {
     let builder = builder()
         .status(StatusCode::NO_CONTENT)
         .header(header::ACCESS_CONTROL_ALLOW_HEADERS, "Authorization, Content-Type, Range")
-        .header(header::ACCESS_CONTROL_ALLOW_METHODS, "GET, HEAD, POST, OPTIONS")
+        .header(header::ACCESS_CONTROL_ALLOW_METHODS, methods)
         .header(header::ACCESS_CONTROL_MAX_AGE, "86400");
     finish(builder, Bytes::new())
 }

@@ -1,5 +1,6 @@
 //! A parsed API request: its decoded path, its parameters and its byte range.
 
+use crate::openapi;
 use crate::reply::ErrorResponse;
 use bytes::Bytes;
 use http::{Method, Request, header};
@@ -16,7 +17,10 @@ pub(crate) const SKIP_MAX: usize = 10_000;
 /// The last part of the only path that is read with POST: its query has a body.
 const POST_QUERY: &str = "freeze-pipeline";
 
-/// A request that reads something.
+/// The maximum size of the body of a request that changes something, in bytes.
+const BODY_BYTES_MAX: usize = 64 << 10;
+
+/// A request, not yet routed.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct ApiRequest {
     /// The decoded parts of the path; empty parts are dropped.
@@ -27,10 +31,23 @@ pub(crate) struct ApiRequest {
     pub(crate) range: Option<(u64, Option<u64>)>,
     /// Whether the client prefers HTML over JSON.
     pub(crate) accepts_html: bool,
-    /// The body of a POST query; `None` for other requests.
+    /// The body of a POST query and of a request that changes something; `None` for others.
     pub(crate) body: Option<Bytes>,
     /// Whether the client only asks for the headers (`HEAD`).
     pub(crate) is_head: bool,
+    /// What a request that changes something does; `None` for one that reads.
+    pub(crate) write: Option<WriteMethod>,
+}
+
+/// The methods of requests that change something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum WriteMethod {
+    /// Gives a command.
+    Post,
+    /// Changes a state.
+    Put,
+    /// Deletes something.
+    Delete,
 }
 
 /// The requested page of a list.
@@ -43,9 +60,10 @@ pub(crate) struct PageRange {
 }
 
 impl ApiRequest {
-    /// Parses a request. The error is 405 for a method that does not only read, and for a POST
-    /// query that is sent with GET; 400 for more than [`PARAMETERS_MAX`] parameters. A POST query
-    /// that is sent with HEAD has no body. An invalid byte range is ignored.
+    /// Parses a request. The error is 405 for an unknown method, and for a POST query that is sent
+    /// with GET; 400 for more than [`PARAMETERS_MAX`] parameters, 413 for a body of more than
+    /// [`BODY_BYTES_MAX`] bytes. A POST query that is sent with HEAD has no body. An invalid byte
+    /// range is ignored.
     pub(crate) fn read(request: &Request<Bytes>) -> Result<Self, ErrorResponse> {
         let parts: Vec<String> = request
             .uri()
@@ -55,12 +73,24 @@ impl ApiRequest {
             .map(decode_path_part)
             .collect();
         let is_post_query = parts.last().is_some_and(|last| last == POST_QUERY);
-        let body = match *request.method() {
-            Method::POST if is_post_query => Some(request.body().clone()),
+        let write = match *request.method() {
+            Method::POST if is_post_query => None,
+            Method::POST => Some(WriteMethod::Post),
+            Method::PUT => Some(WriteMethod::Put),
+            Method::DELETE => Some(WriteMethod::Delete),
             Method::GET if is_post_query => return Err(ErrorResponse::PostOnly),
             Method::GET | Method::HEAD => None,
-            _ => return Err(ErrorResponse::Method),
+            _ => {
+                let allowed = openapi::methods(request.uri().path());
+                return Err(ErrorResponse::Method { allowed });
+            }
         };
+        if request.body().len() > BODY_BYTES_MAX {
+            let why = format!("The body of a request has at most {BODY_BYTES_MAX} bytes.");
+            return Err(ErrorResponse::TooLarge { why });
+        }
+        let has_body = is_post_query && request.method() == Method::POST || write.is_some();
+        let body = has_body.then(|| request.body().clone());
         let query = request.uri().query().unwrap_or_default();
         let pairs = query.split('&').filter(|pair| !pair.is_empty());
         let parameters: Vec<_> = pairs
@@ -81,7 +111,12 @@ impl ApiRequest {
         let accepted = request.headers().get(header::ACCEPT).and_then(|value| value.to_str().ok());
         let accepts_html = accepted.is_some_and(|accepted| accepted.contains("text/html"));
         let is_head = request.method() == Method::HEAD;
-        Ok(Self { parts, parameters, range, accepts_html, body, is_head })
+        Ok(Self { parts, parameters, range, accepts_html, body, is_head, write })
+    }
+
+    /// Returns whether the request would change something.
+    pub(crate) fn is_write(&self) -> bool {
+        self.write.is_some()
     }
 
     /// Returns an error with status 404 for a parameter that is not in `allowed`, as Zuul does.
@@ -211,14 +246,17 @@ mod tests {
         assert!(request("/x?skip=10001").unwrap().page().is_err());
     }
 
-    /// Z9.1: the only POST request is a query that changes nothing.
+    /// Z9.1: one POST request is a query that changes nothing.
     #[test]
     fn only_one_query_is_sent_with_post() {
         let send = |uri: &str| {
             ApiRequest::read(&Request::post(uri).body(Bytes::from_static(b"{}")).unwrap())
         };
         assert_eq!(send("/api/tenant/one/project/a/freeze-pipeline").unwrap().body.unwrap(), "{}");
-        assert_eq!(send("/api/tenant/one/project/a/enqueue"), Err(ErrorResponse::Method));
+        let enqueue = send("/api/tenant/one/project/a/enqueue").unwrap();
+        assert_eq!((enqueue.write, enqueue.body.unwrap().len()), (Some(WriteMethod::Post), 2));
+        let large = Request::post("/x").body(Bytes::from(vec![b' '; BODY_BYTES_MAX + 1])).unwrap();
+        assert!(matches!(ApiRequest::read(&large), Err(ErrorResponse::TooLarge { .. })));
         assert_eq!(
             request("/api/tenant/one/project/a/freeze-pipeline"),
             Err(ErrorResponse::PostOnly)

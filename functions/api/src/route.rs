@@ -1,23 +1,32 @@
 //! Maps paths to handlers. Names of projects and branches may contain slashes: they end at the next
 //! known path part.
 
+use crate::authentication::Caller;
 use crate::freeze::{self, FreezeQuery};
 use crate::reply::{self, ErrorResponse};
 use crate::request::ApiRequest;
 use crate::{
-    Api, builds, buildsets, configuration, explain, item, keys, load, logs, page, pool, semaphores,
-    status, status_board, system_events, system_info,
+    Api, authorizations, builds, buildsets, configuration, explain, item, keys, load, logs,
+    openapi, page, pool, semaphores, status, status_board, system_events, system_info, writes,
 };
 use bytes::Bytes;
 use http::Response;
 use serde_json::json;
 use sluice_model::TenantName;
 
+/// Returns whether a request is for the information by which clients log in. It is answered to
+/// everyone.
+pub(crate) fn is_information(request: &ApiRequest) -> bool {
+    let parts: Vec<&str> = request.parts.iter().map(String::as_str).collect();
+    matches!(parts.as_slice(), ["api", "info"] | ["api", "tenant", _, "info"])
+}
+
 /// Answers a request by its path: pages, logs, and the API below `/api`. An unknown path is 404: an
 /// error below `/api`, elsewhere a page for a client that accepts HTML, which is no error here.
 pub(crate) async fn answer(
     api: &Api,
     request: &ApiRequest,
+    caller: &Caller,
 ) -> Result<Response<Bytes>, ErrorResponse> {
     let parts: Vec<&str> = request.parts.iter().map(String::as_str).collect();
     match parts.as_slice() {
@@ -34,12 +43,19 @@ pub(crate) async fn answer(
         ["logs", tenant, build, path @ ..] => {
             logs::file(api, &TenantName::from(*tenant), build, path, request).await
         }
-        ["api"] => without_parameters(request, system_info::routes()),
-        ["api", "info"] => without_parameters(request, system_info::info(api, None)),
-        ["api", "tenant", name, "info"] => {
-            without_parameters(request, system_info::info(api, Some(&TenantName::from(*name))))
+        ["api"] => without_parameters(request, openapi::list()),
+        ["api", "openapi.json"] | ["openapi.yaml"] => {
+            without_parameters(request, openapi::answer())
         }
-        ["api", rest @ ..] => api_route(api, rest, request).await,
+        ["api", "info"] => {
+            request.allow_parameters(&[])?;
+            system_info::info(api, None, caller).await
+        }
+        ["api", "tenant", name, "info"] => {
+            request.allow_parameters(&[])?;
+            system_info::info(api, Some(&TenantName::from(*name)), caller).await
+        }
+        ["api", rest @ ..] => api_route(api, rest, request, caller).await,
         _ if request.accepts_html => Ok(page::not_found()),
         _ => Err(ErrorResponse::missing(format!("There is nothing at /{}.", parts.join("/")))),
     }
@@ -59,17 +75,22 @@ async fn api_route(
     api: &Api,
     rest: &[&str],
     request: &ApiRequest,
+    caller: &Caller,
 ) -> Result<Response<Bytes>, ErrorResponse> {
     match rest {
+        ["authorizations"] => authorizations::of_root(api, caller).await,
+        ["tenant", name, "authorizations"] => {
+            authorizations::of_tenant(api, &TenantName::from(*name), caller).await
+        }
         ["tenant", name, rest @ ..] => {
             tenant_route(api, &TenantName::from(*name), rest, request).await
         }
         ["tenants" | "components" | "connections"] => {
             request.allow_parameters(&[])?;
             match rest {
-                ["tenants"] => system_info::tenants(api).await,
+                ["tenants"] => system_info::tenants(api, caller).await,
                 ["components"] => system_info::components(api).await,
-                _ => system_info::connections(api).await,
+                _ => system_info::connections(api, caller).await,
             }
         }
         _ => Err(ErrorResponse::missing(format!("There is nothing at /api/{}.", rest.join("/")))),
@@ -77,7 +98,7 @@ async fn api_route(
 }
 
 /// Answers a request by its path below `/api/tenant/{tenant}`. An unknown path, tenant or parameter
-/// is 404; a path that would change something is 405. A path that needs the live layout is 422 for
+/// is 404; a path that is only written is 405. A path that needs the live layout is 422 for
 /// a tenant that was never loaded.
 async fn tenant_route(
     api: &Api,
@@ -85,6 +106,9 @@ async fn tenant_route(
     rest: &[&str],
     request: &ApiRequest,
 ) -> Result<Response<Bytes>, ErrorResponse> {
+    if let Some(methods) = openapi::write_only_methods(&request.parts) {
+        return Err(writes::not_read(api, tenant, methods).await);
+    }
     match rest {
         // These routes read parameters of their own.
         ["builds"] => {
@@ -136,7 +160,6 @@ async fn tenant_route(
             )
             .await
         }
-        ["project", _, .., "enqueue" | "dequeue"] => Err(ErrorResponse::Method),
         ["console-stream"] => no_websocket(api, tenant).await,
         ["project", name @ ..] if !name.is_empty() => {
             configuration::project(api, tenant, &name.join("/")).await
@@ -160,7 +183,6 @@ async fn tenant_route(
         ["semaphores"] => semaphores::all(api, tenant).await,
         // These are not supported yet, so the lists are empty.
         ["images" | "flavors" | "providers"] => empty_list(api, tenant).await,
-        ["promote"] => Err(ErrorResponse::Method),
         _ => {
             load::require_tenant(&api.ports, tenant).await?;
             Err(ErrorResponse::missing(format!(

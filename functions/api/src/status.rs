@@ -65,8 +65,12 @@ pub(crate) async fn status(
         let mut pipelines: Vec<Value> =
             pipelines.map(|pipeline| context.pipeline(layout, pipeline, &read.queues)).collect();
         pipelines.extend(context.pipelines_without_layout(layout, &read.queues));
-        let problems: Vec<String> =
-            detail.left_out().into_iter().chain(read.problems.iter().cloned()).collect();
+        let note = Some(&live.tenant.events.info).filter(|note| !note.is_empty()).cloned();
+        let problems: Vec<String> = note
+            .into_iter()
+            .chain(detail.left_out())
+            .chain(read.problems.iter().cloned())
+            .collect();
         json!({
             "zuul_version": concat!("sluice ", env!("CARGO_PKG_VERSION")),
             "last_reconfigured": live.tenant.live_since.0,

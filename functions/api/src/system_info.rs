@@ -1,11 +1,14 @@
 //! Routes outside tenants: system information, tenants, components, connections.
 
 use crate::Api;
+use crate::access::Visibility;
+use crate::authentication::Caller;
 use crate::load;
 use crate::reply::{self, ErrorResponse};
 use bytes::Bytes;
 use http::Response;
 use serde_json::{Map, Value, json};
+use sluice_auth::{Authenticator, AuthenticatorDriver, LoadUserInfo};
 use sluice_model::TenantName;
 use sluice_records::connection;
 use sluice_records::session::{self, Session};
@@ -15,68 +18,30 @@ const SESSIONS: &str = "sessions";
 /// The maximum number of executors listed.
 const SESSIONS_MAX: usize = 200;
 
-/// Answers `/api` with the index of all routes.
-pub(crate) fn routes() -> Response<Bytes> {
-    let tenant = "/api/tenant/{tenant}";
-    let of_tenant = [
-        ("tenant_info", "info"),
-        ("status", "status"),
-        ("status_change", "status/change/{change}"),
-        ("tenant_status", "tenant-status"),
-        ("config_errors", "config-errors"),
-        ("projects", "projects"),
-        ("project", "project/{project:.*}"),
-        ("pipelines", "pipelines"),
-        ("jobs", "jobs"),
-        ("job", "job/{job_name}"),
-        (
-            "project_freeze_jobs",
-            "pipeline/{pipeline}/project/{project:.*}/branch/{branch:.*}/freeze-jobs",
-        ),
-        (
-            "project_freeze_job",
-            "pipeline/{pipeline}/project/{project:.*}/branch/{branch:.*}/freeze-job/{job}",
-        ),
-        ("project_freeze_pipeline", "project/{project:.*}/freeze-pipeline"),
-        ("key", "key/{project:.*}.pub"),
-        ("labels", "labels"),
-        ("nodes", "nodes"),
-        ("nodeset_requests", "nodeset-requests"),
-        ("builds", "builds"),
-        ("build", "build/{uuid}"),
-        ("build_log", "build/{uuid}/log"),
-        ("build_times", "build-times"),
-        ("buildsets", "buildsets"),
-        ("buildset", "buildset/{uuid}"),
-        ("badge", "badge"),
-        ("autohold_list", "autohold"),
-        ("semaphores", "semaphores"),
-        ("images", "images"),
-        ("flavors", "flavors"),
-        ("providers", "providers"),
-        ("system_events", "system-events"),
-        ("board", "board"),
-        ("item", "item/{item}"),
-        ("ledger", "ledger"),
-        ("why", "why"),
-    ];
-    let mut map = Map::new();
-    for name in ["info", "connections", "components", "tenants"] {
-        map.insert(name.to_owned(), json!(format!("/api/{name}")));
-    }
-    map.extend(
-        of_tenant.map(|(name, route)| (name.to_owned(), json!(format!("{tenant}/{route}")))),
-    );
-    reply::json(&Value::Object(map))
-}
-
-/// Answers `/api/info` and `T/info` with what the system can do; as in Zuul, the latter also
-/// answers for unknown tenants.
-pub(crate) fn info(api: &Api, tenant: Option<&TenantName>) -> Response<Bytes> {
+/// Answers `/api/info` and `T/info` with what the system can do and how to log in; as in Zuul, the
+/// latter also answers for unknown tenants. A tenant that the caller may not read seems unknown:
+/// its own realm is not shown.
+pub(crate) async fn info(
+    api: &Api,
+    tenant: Option<&TenantName>,
+    caller: &Caller,
+) -> Result<Response<Bytes>, ErrorResponse> {
+    let known = api.authentication.known(&api.ports).await?;
+    let visibility = Visibility::read(api, caller).await?;
+    let realms: Map<String, Value> =
+        known.settings().map(|one| (one.realm.clone(), realm(one))).collect();
+    let own_realm = visibility.realm(tenant).filter(|realm| realms.contains_key(*realm));
+    let is_protected = visibility.is_read_protected(tenant);
     let mut info = json!({
         "capabilities": {
             "job_history": true,
-            "auth": {"realms": {}, "default_realm": null, "read_protected": false, "auth_log_file_requests": false},
+            "auth": {
+                "realms": realms,
+                "default_realm": own_realm.or(known.default_realm()),
+                "read_protected": is_protected,
+                // Logs come from this address, so the pages may send it the token.
+                "auth_log_file_requests": visibility.protects_anything(),
+            },
         },
         "websocket_url": null,
         "stats": {"prefix": null, "type": "graphite", "url": null},
@@ -84,13 +49,38 @@ pub(crate) fn info(api: &Api, tenant: Option<&TenantName>) -> Response<Bytes> {
     if let (Some(tenant), Some(map)) = (tenant, info.as_object_mut()) {
         map.insert("tenant".into(), json!(tenant));
     }
-    reply::cacheable_json(&json!({"info": info}), 3_600, api.started_at)
+    let mut response = reply::cacheable_json(&json!({"info": info}), 3_600, api.started_at);
+    if own_realm.is_some() && is_protected {
+        reply::make_private(&mut response);
+    }
+    Ok(response)
 }
 
-/// Answers `/api/tenants` with the names of all tenants.
-pub(crate) async fn tenants(api: &Api) -> Result<Response<Bytes>, ErrorResponse> {
-    let names = load::tenants(&api.ports).await?;
-    let list = names.iter().map(|name| json!({"name": name})).collect();
+/// Returns what clients need to log in with an authenticator.
+fn realm(authenticator: &Authenticator) -> Value {
+    let mut realm = json!({
+        "authority": authenticator.authority(),
+        "client_id": authenticator.client_id,
+        "type": "JWT",
+        "driver": authenticator.driver_name(),
+    });
+    if let AuthenticatorDriver::OpenIDConnect { scope, load_user_info, .. } = &authenticator.driver
+    {
+        realm["scope"] = json!(scope);
+        realm["load_user_info"] = json!(*load_user_info == LoadUserInfo::Yes);
+    }
+    realm
+}
+
+/// Answers `/api/tenants` with the names of all tenants that the caller may read.
+pub(crate) async fn tenants(api: &Api, caller: &Caller) -> Result<Response<Bytes>, ErrorResponse> {
+    let visibility = Visibility::read(api, caller).await?;
+    let mut list = Vec::new();
+    for name in load::tenants(&api.ports).await? {
+        if visibility.is_visible(api, &name).await? {
+            list.push(json!({"name": name}));
+        }
+    }
     Ok(reply::cacheable_json(&Value::Array(list), 1, api.ports.clock.now()))
 }
 
@@ -121,10 +111,16 @@ pub(crate) async fn components(api: &Api) -> Result<Response<Bytes>, ErrorRespon
     Ok(reply::json(&body))
 }
 
-/// Answers `/api/connections` with all connections, without secrets and logins (Z5.4).
-pub(crate) async fn connections(api: &Api) -> Result<Response<Bytes>, ErrorResponse> {
+/// Answers `/api/connections` with the connections, without secrets and logins (Z5.4), and without
+/// those that only tenants use which the caller may not read.
+pub(crate) async fn connections(
+    api: &Api,
+    caller: &Caller,
+) -> Result<Response<Bytes>, ErrorResponse> {
+    let visibility = Visibility::read(api, caller).await?;
     let file = connection::load_if_stored(&api.ports).await?.unwrap_or_default();
-    let list = file.0.iter().map(|(name, connection)| {
+    let visible = file.0.iter().filter(|(name, _)| visibility.is_connection_visible(name.as_str()));
+    let list = visible.map(|(name, connection)| {
         json!({
             "name": name,
             "driver": connection.driver,

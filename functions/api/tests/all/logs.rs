@@ -3,7 +3,7 @@
 use crate::common::{get, story};
 use axum::Router;
 use axum::extract::Query;
-use axum::http::StatusCode;
+use axum::http::{HeaderMap, StatusCode};
 use axum::response::IntoResponse;
 use axum::routing::get as route;
 use bytes::Bytes;
@@ -12,6 +12,7 @@ use sluice_api::{HttpLiveLogSource, LiveLogSource};
 use sluice_browser_tests::story::{ARCHIVED_LOG, B, D, G, LIVE_LOG, PAST, build_id};
 use sluice_model::{BuildId, TenantName};
 use sluice_records::logs::{BuildLogs, LOG, PackedLogs};
+use sluice_records::session::{LiveLogServer, LiveLogToken};
 use sluice_records::tenant;
 use sluice_runtime::object::PutMode;
 use std::collections::BTreeMap;
@@ -261,7 +262,10 @@ async fn files_that_lie_together_and_cannot_be_read_are_asked_for_again() {
 /// Z7.4: the HTTP reader works with a server that behaves like an executor.
 #[tokio::test]
 async fn an_executor_is_read_over_http() {
-    let log = async |Query(query): Query<BTreeMap<String, usize>>| {
+    let log = async |headers: HeaderMap, Query(query): Query<BTreeMap<String, usize>>| {
+        if headers.get("authorization").is_none_or(|sent| sent != "Bearer secret") {
+            return StatusCode::UNAUTHORIZED.into_response();
+        }
         let rest = &"0123456789"[query["offset"].min(10)..];
         ([("x-log-length", "10"), ("x-log-ended", "0")], rest).into_response()
     };
@@ -271,10 +275,16 @@ async fn an_executor_is_read_over_http() {
     let address = format!("http://{}/", listener.local_addr().unwrap());
     let server = tokio::spawn(async move { axum::serve(listener, router).await });
     let logs = HttpLiveLogSource::new().unwrap();
-    let piece = logs.read(&address, &"one".into(), 4).await.unwrap().unwrap();
+    let at = |token: &str| LiveLogServer {
+        address: address.clone(),
+        token: LiveLogToken::new(token.to_owned()),
+    };
+    let piece = logs.read(&at("secret"), &"one".into(), 4).await.unwrap().unwrap();
     assert_eq!((piece.bytes.as_ref(), piece.length), (b"456789".as_slice(), 10));
-    assert_eq!(logs.read(&address, &"other".into(), 0).await.unwrap(), None);
+    assert_eq!(logs.read(&at("secret"), &"other".into(), 0).await.unwrap(), None);
+    let refused = logs.read(&at("another"), &"one".into(), 0).await.unwrap_err();
+    assert!(!format!("{refused:?}").contains("another"), "no secret in an error: {refused:?}");
     server.abort();
     let _ = server.await;
-    assert!(logs.read(&address, &"one".into(), 0).await.is_err(), "nothing listens there any more");
+    assert!(logs.read(&at("secret"), &"one".into(), 0).await.is_err(), "nothing listens there");
 }

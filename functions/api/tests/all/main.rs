@@ -3,6 +3,8 @@
 //! They are one program, since linking one for each file takes minutes.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
+mod attacks;
+mod authentication;
 mod builds;
 mod bundles;
 #[path = "../common/mod.rs"]
@@ -11,7 +13,10 @@ mod damaged;
 mod keys;
 mod logs;
 mod narrowed;
+mod openid;
 mod polls;
+mod protected;
 mod refs;
 mod rules;
 mod status;
+mod writes;

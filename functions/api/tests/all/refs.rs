@@ -84,7 +84,6 @@ async fn pushed(ports: &Ports) -> (ItemId, BuildId) {
         session: "session-1".into(),
         phase: Phase::Ended(ended),
         claimed_at: RECEIVED.plus_seconds(2),
-        log: None,
     };
     let came = DeliveryRecord {
         connection: "github".into(),

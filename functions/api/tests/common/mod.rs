@@ -1,5 +1,7 @@
 //! Calls the API of the fixture.
 
+pub mod tokens;
+
 use bytes::Bytes;
 use http::{Method, Request, Response};
 use serde_json::Value;
