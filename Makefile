@@ -48,9 +48,9 @@ FILES = $(if $(TMPDIR),$(TMPDIR),$(shell [ -w /dev/shm ] && [ "$$(df -Pk /dev/sh
 
 # Some tests start the programs, so they are built first.
 test: build ## Runs every test.
-	@infra/test-tools.sh $(TOOLS)/go
+	@infra/test-tools.sh $(TOOLS)
 	@echo "==> testing, with files in $(FILES)"
-	@TMPDIR=$(FILES) PATH="$(TOOLS)/go/bin:$$PATH" SLUICE_WAIVE="$${SLUICE_WAIVE-$(strip $(WAIVED))}" CARGO="$(CARGO)" PROGRAM="$(abspath $(PROGRAM))" tests/run $(ARGS)
+	@TMPDIR=$(FILES) PATH="$(TOOLS)/go/bin:$(TOOLS)/node/bin:$$PATH" SLUICE_WAIVE="$${SLUICE_WAIVE-$(strip $(WAIVED))}" CARGO="$(CARGO)" PROGRAM="$(abspath $(PROGRAM))" tests/run $(ARGS)
 
 test-wide: setup ## Runs what is too slow for every change: new seeds, every stop of the story, more random tests, mutants, fuzzing.
 	@$(MAKE) sim

@@ -4,6 +4,8 @@
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 pub mod ministack;
+pub mod oidc_provider;
+pub mod schemathesis;
 pub mod versitygw;
 pub mod zuul_client;
 

@@ -49,6 +49,22 @@ pub async fn configure(system: &System, jobs: [&str; 2]) -> anyhow::Result<()> {
 /// # Errors
 /// When it does not become live.
 pub async fn configure_rows(system: &System) -> anyhow::Result<()> {
+    configure_rows_of(system, ROWS).await
+}
+
+/// Pushes the configuration of [`configure_rows`] with a cloud that has one node at a time, and
+/// waits until it is live.
+///
+/// # Errors
+/// When it does not become live.
+pub async fn configure_rows_with_one_node(system: &System) -> anyhow::Result<()> {
+    let (many, one) = ("quota: {instances: 8}", "quota: {instances: 1}");
+    ensure!(ROWS.contains(many), "the configuration has no {many}");
+    configure_rows_of(system, &ROWS.replace(many, one)).await
+}
+
+/// Pushes the configuration `zuul` with the projects and playbooks of [`configure_rows`].
+async fn configure_rows_of(system: &System, zuul: &str) -> anyhow::Result<()> {
     let project = |gate: &str| {
         format!(
             "- project:\n    queue: integrated\n    check: {{jobs: [checked]}}\n    gate: {{jobs: [{gate}]}}\n"
@@ -57,7 +73,7 @@ pub async fn configure_rows(system: &System) -> anyhow::Result<()> {
     let on_node = "held: {nodeset: {nodes: [{name: node, label: small}]}}";
     let projects =
         [(ONE, project("held"), "checked, held"), (TWO, project(on_node), "checked, held")];
-    make_live(system, ROWS, &ROWS_PLAYBOOKS, &projects).await
+    make_live(system, zuul, &ROWS_PLAYBOOKS, &projects).await
 }
 
 /// Pushes the configuration of [`TREES`] and waits until it is live. Both projects are in its queue

@@ -84,12 +84,53 @@ async fn call_counts_are_written_to_the_data_directory_while_the_system_runs(sys
     .unwrap();
 }
 
+/// C2.2, Z9.1: a token that `sluice token` prints for an administrator changes something over the
+/// API; one without rights, a damaged one and none do not. The command is audited, and no output
+/// has a token.
+async fn a_printed_token_changes_something_over_the_api(system: &System) {
+    let print = |words: &[&str]| {
+        let output = system.run(&[&["token", "--user", "ada"][..], words].concat(), "").unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    };
+    let (admin, plain) = (print(&["--tenant", TENANT, "--admin"]), print(&[]));
+    let client = reqwest::Client::builder().no_proxy().build().unwrap();
+    let address = format!("{}api/tenant/{TENANT}/state", system.web_root());
+    let pause = async |token: &str| {
+        let request = client.post(&address).body(json!({"result_queue_paused": false}).to_string());
+        let request = if token.is_empty() { request } else { request.bearer_auth(token) };
+        request.send().await.unwrap().status().as_u16()
+    };
+    // The tenant is loaded a moment after the start.
+    until("the command to be accepted", async || Ok((pause(&admin).await == 200).then_some(())))
+        .await
+        .unwrap();
+    assert_eq!(pause("").await, 401);
+    assert_eq!(pause(&plain).await, 403);
+    assert_eq!(pause(&format!("{admin}x")).await, 401);
+    let shown = system.run(&["audit", "--tenant", TENANT, "--format", "json"], "").unwrap();
+    let audit: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    assert_eq!(audit[0]["by"], "ada", "{audit}");
+    assert_eq!(
+        (&audit[0]["via"], &audit[0]["action"]),
+        (&json!("api local"), &json!("set-tenant-state"))
+    );
+    let listed = system.run(&["authenticator", "list"], "").unwrap();
+    assert!(String::from_utf8_lossy(&listed.stdout).starts_with("local: HS256"), "{listed:?}");
+    let log = system.log().unwrap();
+    for token in [&admin, &plain] {
+        let signature = token.rsplit('.').next().unwrap();
+        assert!(!log.contains(signature), "the log contains a token");
+    }
+}
+
 /// C2.2, C4: operation of a system without any change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn secrets_are_rotated_and_calls_are_counted_while_the_system_runs() {
     let system = System::start(UpOptions::default()).await.unwrap();
     call_counts_are_written_to_the_data_directory_while_the_system_runs(&system).await;
     a_rotated_webhook_secret_keeps_the_previous_one_valid_and_appears_in_no_output(&system).await;
+    a_printed_token_changes_something_over_the_api(&system).await;
 }
 
 /// L3: `connection remove` refuses a cloud that a tenant's provider uses: without the connection
