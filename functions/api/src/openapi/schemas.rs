@@ -484,7 +484,11 @@ fn requests() -> Vec<(&'static str, Value)> {
         ("newrev?", commit()),
     ]);
     let enqueue = either(of_change(), enqueue_ref);
-    let dequeue = either(of_change(), object(&[("pipeline", words()), ("ref", git_ref())]));
+    let dequeue_ref =
+        object(&[("pipeline", words()), ("ref", git_ref()), ("reason?", optional_text())]);
+    let dequeue_change =
+        object(&[("pipeline", words()), ("change", change()), ("reason?", optional_text())]);
+    let dequeue = either(dequeue_change, dequeue_ref);
     let promote = object(&[
         ("pipeline", words()),
         ("changes", json!({"type": "array", "items": number(), "minItems": 1})),

@@ -57,8 +57,8 @@ fn enqueue_target(body: &Body) -> Result<EnqueueTarget, ErrorResponse> {
     }
 }
 
-/// Stores the commands that dequeue a change or a ref of a project, if it is queued. 400 for a
-/// pipeline that does not exist.
+/// Stores the commands that dequeue a change or a ref of a project, if it is queued. Unlike Zuul's,
+/// the body may have a `reason`. 400 for a pipeline that does not exist.
 pub(super) async fn dequeue(
     write: &PendingWrite<'_>,
     project: &str,
@@ -83,7 +83,8 @@ pub(super) async fn dequeue(
     let project = found?.name.as_str();
     let contents = pipeline_contents(write.ports(), write.tenant, pipeline.as_str()).await?;
     let queued = select_queued(&contents, project, &selection)?;
-    sluice_commands::dequeue(write.ports(), &queued, &selection, "", &author).await?;
+    let reason = write.body.text("reason")?.unwrap_or_default();
+    sluice_commands::dequeue(write.ports(), &queued, &selection, &reason, &author).await?;
     Ok(stored(StatusCode::OK, &json!(true)))
 }
 
