@@ -30,7 +30,7 @@ pub(crate) async fn decode_or_quarantine<T: DeserializeOwned>(
 /// reason for people.
 pub(crate) async fn quarantine_record(ports: &Ports, bad: &BadRecord) -> Result<String, PortError> {
     quarantine::quarantine_message(ports, RECORD, &bad.key.to_string(), "", &bad.why).await?;
-    Ok(format!("{bad}; see `sluice quarantine`"))
+    Ok(format!("{bad}; see `sluice quarantine list`"))
 }
 
 /// Returns the error for an unreadable record whose content must not be guessed. After a few

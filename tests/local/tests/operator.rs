@@ -4,11 +4,16 @@
 use serde_json::{Value, json};
 use sluice_forge::ForgeSecret;
 use sluice_forge::webhook::sign;
-use sluice_local::{CONNECTION, Identity, ONE, TENANT};
-use sluice_local_tests::story::{Expected, approve, configure, decided, ends_right};
-use sluice_local_tests::system::{System, UpOptions};
+use sluice_local::{CONNECTION, Identity, ONE, TENANT, TWO};
+use sluice_local_tests::forge::PullRequest;
+use sluice_local_tests::story::{
+    Expected, approve, configure, configure_rows_with_one_node, decided, ends_right, entered,
+    is_of, items_in_gate,
+};
+use sluice_local_tests::system::{System, UpOptions, program};
 use sluice_local_tests::until;
 use sluice_operator::show::{list, text};
+use std::process::{Command, Output};
 
 /// Posts a ping webhook signed with this secret, and returns the HTTP status of the answer.
 async fn ping(system: &System, guid: &str, secret: &str) -> u16 {
@@ -84,12 +89,13 @@ async fn call_counts_are_written_to_the_data_directory_while_the_system_runs(sys
     .unwrap();
 }
 
-/// C2.2, Z9.1: a token that `sluice token` prints for an administrator changes something over the
-/// API; one without rights, a damaged one and none do not. The command is audited, and no output
-/// has a token.
+/// C2.2, Z9.1: a token that `sluice token create` prints for an administrator changes something
+/// over the API; one without rights, a damaged one and none do not. The command is audited, and no
+/// output has a token.
 async fn a_printed_token_changes_something_over_the_api(system: &System) {
     let print = |words: &[&str]| {
-        let output = system.run(&[&["token", "--user", "ada"][..], words].concat(), "").unwrap();
+        let output =
+            system.run(&[&["token", "create", "--user", "ada"][..], words].concat(), "").unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     };
@@ -108,7 +114,7 @@ async fn a_printed_token_changes_something_over_the_api(system: &System) {
     assert_eq!(pause("").await, 401);
     assert_eq!(pause(&plain).await, 403);
     assert_eq!(pause(&format!("{admin}x")).await, 401);
-    let shown = system.run(&["audit", "--tenant", TENANT, "--format", "json"], "").unwrap();
+    let shown = system.run(&["audit", "list", "--tenant", TENANT, "--json"], "").unwrap();
     let audit: Value = serde_json::from_slice(&shown.stdout).unwrap();
     assert_eq!(audit[0]["by"], "ada", "{audit}");
     assert_eq!(
@@ -216,4 +222,168 @@ async fn a_playbook_next_to_the_main_configuration_runs_as_it_was_loaded() {
     }
     let landed: Vec<_> = landed.iter().collect();
     ends_right(&system, Expected { landed: &landed, refused: &[] }).await.unwrap();
+}
+
+/// Whether a change is in the gate.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum InGate {
+    Yes,
+    No,
+}
+
+/// Runs `sluice` against the address of a system, without its data.
+struct RemoteUser<'s> {
+    system: &'s System,
+    /// A directory in which no system ever ran.
+    elsewhere: tempfile::TempDir,
+    /// The token of an administrator.
+    token: String,
+}
+
+impl<'s> RemoteUser<'s> {
+    /// Makes a token for an administrator where the data is.
+    fn new(system: &'s System) -> Self {
+        let elsewhere = tempfile::tempdir().unwrap();
+        let mut user = Self { system, elsewhere, token: String::new() };
+        user.token = user.make_token(&["--tenant", TENANT, "--admin"]);
+        user
+    }
+
+    fn make_token(&self, rights: &[&str]) -> String {
+        let words = [&["token", "create", "--user", "grace"][..], rights].concat();
+        let output = self.system.run(&words, "").unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().trim().to_owned()
+    }
+
+    /// Runs a command with a token; empty is none.
+    fn run_with(&self, token: &str, words: &[&str]) -> Output {
+        let mut command = Command::new(program().unwrap());
+        command.args(words).args(["--api", &self.system.web_root()]);
+        command.env("SLUICE_DATA", self.elsewhere.path()).env("SLUICE_TOKEN", token);
+        command.env_remove("SLUICE_TABLE").output().unwrap()
+    }
+
+    /// Runs a command as the administrator, and returns its output. It must succeed.
+    fn run(&self, words: &[&str]) -> String {
+        let output = self.run_with(&self.token, words);
+        let errors = String::from_utf8_lossy(&output.stderr);
+        assert!(output.status.success(), "{words:?}: {errors}");
+        String::from_utf8(output.stdout).unwrap()
+    }
+
+    fn json(&self, words: &[&str]) -> Value {
+        let output = self.run(&[words, &["--json"]].concat());
+        serde_json::from_str(&output).unwrap_or_else(|error| panic!("{words:?}: {error}: {output}"))
+    }
+
+    fn rows(&self, words: &[&str]) -> Vec<Value> {
+        match self.json(words) {
+            Value::Array(rows) => rows,
+            other => panic!("{words:?}: {other}"),
+        }
+    }
+
+    /// Waits until a change is in the gate, or is not.
+    async fn await_gate(&self, change: &PullRequest, expected: InGate) {
+        let api = self.system.client().unwrap();
+        until("the change to enter or leave the gate", async || {
+            let board: Value = api.get(&format!("tenant/{TENANT}/board")).await?;
+            let is_there = items_in_gate(&board).any(|item| is_of(item, change));
+            Ok((is_there == (expected == InGate::Yes)).then_some(()))
+        })
+        .await
+        .unwrap();
+    }
+}
+
+/// Z9.1, C2.2, R06: what an operator does on the data can be done over the API with a token. Without
+/// one, or with one that gives no right, nothing is changed, and the error says what to do.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn commands_work_over_the_api_with_a_token() {
+    let system = System::start(UpOptions::default()).await.unwrap();
+    configure_rows_with_one_node(&system).await.unwrap();
+    let user = RemoteUser::new(&system);
+    holds_are_made_and_deleted(&user);
+    state_is_set(&user);
+
+    let forge = system.forge().unwrap();
+    let change = forge.propose(TWO, "endless", &[("hold/endless", "1 never\n")]).await.unwrap();
+    forge.approve(&change).await.unwrap();
+    entered(&system, &change).await.unwrap();
+    let named = change.to_string();
+    let dequeue = ["change", "dequeue", &named, "--pipeline", "gate", "--reason", "later"];
+    let refused = user.run_with("", &dequeue);
+    assert!(!refused.status.success(), "{refused:?}");
+    let dequeued = user.run(&dequeue);
+    assert!(dequeued.contains("To see the outcome: sluice change explain"), "{dequeued}");
+    user.await_gate(&change, InGate::No).await;
+    let explained = user.run(&["explain", &named]);
+    assert!(explained.contains("an operator dequeued it: later"), "{explained}");
+    let enqueued = user.json(&["change", "enqueue", &named, "--pipeline", "gate"]);
+    assert!(text(&enqueued, "accepted").contains("will be enqueued in gate"), "{enqueued}");
+    user.await_gate(&change, InGate::Yes).await;
+
+    let node = until("a node to be in use", async || {
+        let nodes = user.rows(&["node", "list"]);
+        Ok(nodes.into_iter().find(|node| node["state"] == "in-use"))
+    });
+    let node = text(&node.await.unwrap(), "uuid").to_owned();
+    assert!(user.run(&["node", "list"]).contains(&node));
+    let build = until("a build to be listed", async || {
+        let builds = user.rows(&["build", "list", "--project", TWO, "--job", "held"]);
+        Ok(builds.into_iter().find(|build| build["uuid"].is_string()))
+    });
+    let build = text(&build.await.unwrap(), "uuid").to_owned();
+    assert_eq!(text(&user.json(&["build-info", "--uuid", &build]), "uuid"), build);
+    let graph = ["job", "graph", "--pipeline", "gate", "--project", TWO, "--branch", "main"];
+    assert!(user.run(&graph).contains("held"));
+    // The form of zuul-client.
+    let dequeue = ["dequeue", "--pipeline", "gate", "--project", TWO, "--change"];
+    user.run(&[&dequeue[..], &[&change.number.to_string()]].concat());
+    user.await_gate(&change, InGate::No).await;
+
+    let shown = system.run(&["audit", "list", "--tenant", TENANT, "--json"], "").unwrap();
+    let audit: Vec<Value> = serde_json::from_slice(&shown.stdout).unwrap();
+    let by_token = audit.iter().filter(|entry| entry["via"] == "api local");
+    let actions: Vec<&str> = by_token.map(|entry| text(entry, "action")).collect();
+    for action in ["autohold", "set-tenant-state", "dequeue", "enqueue"] {
+        assert!(actions.contains(&action), "{action}: {audit:?}");
+    }
+    let signature = user.token.rsplit('.').next().unwrap();
+    assert!(!system.log().unwrap().contains(signature), "the log contains a token");
+}
+
+fn holds_are_made_and_deleted(user: &RemoteUser<'_>) {
+    let create =
+        ["autohold", "create", "--project", TWO, "--job", "held", "--reason", "look at it"];
+    let failure = |token: &str| {
+        let output = user.run_with(token, &create);
+        assert!(!output.status.success(), "{output:?}");
+        String::from_utf8(output.stderr).unwrap()
+    };
+    assert!(failure("").contains("Set SLUICE_TOKEN"), "{}", failure(""));
+    let plain = user.make_token(&[]);
+    assert!(failure(&plain).contains("the permission autohold"), "{}", failure(&plain));
+    let damaged = format!("{}x", user.token);
+    assert!(failure(&damaged).contains("does not accept the token"), "{}", failure(&damaged));
+    assert!(user.rows(&["autohold", "list"]).is_empty());
+    assert!(user.run(&create).starts_with("Accepted: "));
+    let holds = user.rows(&["autohold", "list"]);
+    assert_eq!(holds.len(), 1, "{holds:?}");
+    let id = text(&holds[0], "id");
+    assert!(user.run(&["autohold", "show", id]).contains("reason: look at it"));
+    user.run(&["autohold", "delete", id]);
+    assert!(user.rows(&["autohold", "list"]).is_empty());
+}
+
+fn state_is_set(user: &RemoteUser<'_>) {
+    let pause = ["tenant", "set-state", "pause-result", "--reason", "maintenance"];
+    assert!(!user.run_with("", &pause).status.success());
+    user.run(&pause);
+    let status = user.run(&["status"]);
+    assert!(status.contains("EVENTS ON HOLD") && status.contains("maintenance"), "{status}");
+    user.run(&["tenant", "set-state", "normal"]);
+    let status = user.run(&["status"]);
+    assert!(!status.contains("EVENTS ON HOLD"), "{status}");
 }

@@ -241,8 +241,8 @@ impl Site {
     }
 
     /// Sets whether a tenant's trigger and result events are discarded or paused, as an operator's
-    /// `sluice manage-events` does, and wakes the queues. Returns a description of the new state.
-    /// Returns `None` if the tenant has no record yet or a concurrent writer changed it.
+    /// `sluice tenant set-state` does, and wakes the queues. Returns a description of the new
+    /// state. Returns `None` if the tenant has no record yet or a concurrent writer changed it.
     pub fn set_event_switches<'a>(
         &self,
         tenant: &TenantName,
@@ -276,7 +276,8 @@ impl Site {
         Some(description)
     }
 
-    /// Requests that a change is enqueued in a pipeline, as an operator's `sluice enqueue` does.
+    /// Requests that a change is enqueued in a pipeline, as an operator's `sluice change enqueue`
+    /// does.
     pub fn enqueue(&self, change: &ChangeKey, tenant: &str, pipeline: &str) {
         let ports = self.world.ports_of("operator");
         let kind = EventKind::Enqueue {
@@ -293,7 +294,7 @@ impl Site {
         );
     }
 
-    /// Requests that a GitHub branch is enqueued at a commit, as an operator's `sluice enqueue-ref`
+    /// Requests that a GitHub branch is enqueued at a commit, as an operator's `sluice ref enqueue`
     /// does.
     pub fn enqueue_ref(&self, branch: &BranchKey, at: &Oid, tenant: &str, pipeline: &str) {
         let kind = EventKind::EnqueueRef {

@@ -1,4 +1,4 @@
-//! Tests `sluice check` and `sluice freeze` as programs, on directories.
+//! Tests `sluice config check` and `sluice config freeze` as programs, on directories.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
 use serde_json::Value;
@@ -67,10 +67,10 @@ fn snapshot(file: &Path) {
 fn a_directory_is_checked_by_itself() {
     let folder = tempfile::tempdir().unwrap();
     let path = folder.path().to_str().unwrap();
-    let nothing = sluice(&["check", path]);
+    let nothing = sluice(&["config", "check", path]);
     assert_eq!(nothing.status.code(), Some(2), "{}", output_of(&nothing));
     std::fs::write(folder.path().join(".zuul.yaml"), OWN).unwrap();
-    let sound = sluice(&["check", path]);
+    let sound = sluice(&["config", "check", path]);
     assert_eq!(sound.status.code(), Some(0), "{}", output_of(&sound));
     // The pipeline and the job.
     assert!(
@@ -80,7 +80,7 @@ fn a_directory_is_checked_by_itself() {
     );
     std::fs::write(folder.path().join(".zuul.yaml"), "- job:\n    name: unit\n    vottng: true\n")
         .unwrap();
-    let broken = sluice(&["check", path]);
+    let broken = sluice(&["config", "check", path]);
     assert_eq!(broken.status.code(), Some(1));
     assert!(
         output_of(&broken).contains(".zuul.yaml:3:5")
@@ -89,14 +89,14 @@ fn a_directory_is_checked_by_itself() {
         output_of(&broken)
     );
     let json: Value =
-        serde_json::from_slice(&sluice(&["check", path, "--format", "json"]).stdout).unwrap();
+        serde_json::from_slice(&sluice(&["config", "check", path, "--json"]).stdout).unwrap();
     assert_eq!(
         (&json["findings"][0]["line"], &json["findings"][0]["severity"]),
         (&3.into(), &"error".into()),
         "{json:#}"
     );
     let sarif: Value =
-        serde_json::from_slice(&sluice(&["check", path, "--format", "sarif"]).stdout).unwrap();
+        serde_json::from_slice(&sluice(&["config", "check", path, "--sarif"]).stdout).unwrap();
     let result = &sarif["runs"][0]["results"][0];
     assert_eq!(
         (&result["ruleId"], &result["level"]),
@@ -120,7 +120,7 @@ fn a_directory_is_checked_within_its_tenant() {
     for playbook in ["base.yaml", "unit.yaml"] {
         std::fs::write(central.join(playbook), "[]\n").unwrap();
     }
-    let check = || sluice(&["check", central.to_str().unwrap(), "--tenant", tenant]);
+    let check = || sluice(&["config", "check", central.to_str().unwrap(), "--snapshot", tenant]);
     assert_eq!(check().status.code(), Some(0), "{}", output_of(&check()));
     std::fs::write(central.join("zuul.yaml"), CENTRAL.replace("name: unit", "name: units"))
         .unwrap();
@@ -142,8 +142,8 @@ fn a_directory_is_checked_within_its_tenant() {
 /// line, severity and message.
 fn findings(folder: &Path, text: &str, tenant: Option<&Path>) -> Vec<String> {
     std::fs::write(folder.join(".zuul.yaml"), text).unwrap();
-    let mut arguments = vec!["check", folder.to_str().unwrap(), "--format", "json"];
-    arguments.extend(tenant.iter().flat_map(|file| ["--tenant", file.to_str().unwrap()]));
+    let mut arguments = vec!["config", "check", folder.to_str().unwrap(), "--json"];
+    arguments.extend(tenant.iter().flat_map(|file| ["--snapshot", file.to_str().unwrap()]));
     let output = sluice(&arguments);
     let json: Value =
         serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", output_of(&output)));
@@ -177,7 +177,7 @@ fn errors_of_freezing_jobs_are_reported() {
             "{missing:?}"
         );
     }
-    let text = sluice(&["check", own.to_str().unwrap()]);
+    let text = sluice(&["config", "check", own.to_str().unwrap()]);
     assert!(output_of(&text).contains("was not found in "), "{}", output_of(&text));
     let waits = listing("", "unit: {dependencies: [made]}");
     let needs =
@@ -193,7 +193,7 @@ fn errors_of_freezing_jobs_are_reported() {
     assert_eq!(findings(&own, &waits, Some(&tenant)), [needs("error")]);
     assert_eq!(findings(&own, &waits, None), [needs("warning")], "another repository may list it");
     let sarif: Value = serde_json::from_slice(
-        &sluice(&["check", own.to_str().unwrap(), "--format", "sarif"]).stdout,
+        &sluice(&["config", "check", own.to_str().unwrap(), "--sarif"]).stdout,
     )
     .unwrap();
     assert_eq!(faults(&sarif), Vec::<String>::new(), "{sarif:#}");
@@ -243,7 +243,7 @@ fn a_file_of_any_bytes_is_shown_as_text() {
     ] {
         std::fs::write(&file, bytes).unwrap();
         for format in ["text", "json", "sarif"] {
-            let output = sluice(&["check", path, "--format", format]);
+            let output = sluice(&["config", "check", path, "--format", format]);
             assert_eq!(output.status.code(), Some(1), "{}", output_of(&output));
             assert!(
                 !output_of(&output).contains(|c: char| c.is_control() && c != '\n'),
@@ -266,8 +266,14 @@ fn a_frozen_job_is_shown_with_its_trace() {
     let tenant = folder.path().join("tenant");
     snapshot(&tenant);
     let freeze = |more: &[&str]| {
-        let mut arguments =
-            vec!["freeze", "--tenant", tenant.to_str().unwrap(), "--project", "org/own"];
+        let mut arguments = vec![
+            "config",
+            "freeze",
+            "--snapshot",
+            tenant.to_str().unwrap(),
+            "--project",
+            "org/own",
+        ];
         arguments.extend(more);
         sluice(&arguments)
     };
@@ -296,8 +302,15 @@ fn jobs_of_a_branch_and_of_a_tag_are_frozen_offline() {
     let tenant = folder.path().join("tenant");
     snapshot(&tenant);
     let freeze = |more: &[&str]| {
-        let mut arguments =
-            vec!["freeze", "unit", "--tenant", tenant.to_str().unwrap(), "--project", "org/own"];
+        let mut arguments = vec![
+            "config",
+            "freeze",
+            "unit",
+            "--snapshot",
+            tenant.to_str().unwrap(),
+            "--project",
+            "org/own",
+        ];
         arguments.extend(more);
         sluice(&arguments)
     };
@@ -342,8 +355,15 @@ fn jobs_of_a_branch_and_of_a_tag_are_frozen_offline() {
         "{}",
         output_of(&both)
     );
-    let mut arguments =
-        vec!["freeze", "nothing", "--tenant", tenant.to_str().unwrap(), "--project", "org/own"];
+    let mut arguments = vec![
+        "config",
+        "freeze",
+        "nothing",
+        "--snapshot",
+        tenant.to_str().unwrap(),
+        "--project",
+        "org/own",
+    ];
     arguments.extend(["--tag", "1.0"]);
     let missing = sluice(&arguments);
     assert_eq!(missing.status.code(), Some(2));
@@ -435,7 +455,7 @@ fn sarif_is_as_its_specification_says() {
     }
     let path = folder.path().to_str().unwrap();
     let log: Value =
-        serde_json::from_slice(&sluice(&["check", path, "--format", "sarif"]).stdout).unwrap();
+        serde_json::from_slice(&sluice(&["config", "check", path, "--sarif"]).stdout).unwrap();
     assert_eq!(faults(&log), Vec::<String>::new(), "{log:#}");
     let results = log["runs"][0]["results"].as_array().unwrap();
     let mut places: Vec<&str> = results
@@ -464,7 +484,7 @@ fn unsupported_attributes_are_reported() {
     std::fs::create_dir(&own).unwrap();
     let text = "- nodeset: {name: n, nodes: [{name: a, label: nowhere}]}\n- secret: {name: token, oidc: null}\n";
     std::fs::write(own.join(".zuul.yaml"), text).unwrap();
-    let alone = sluice(&["check", own.to_str().unwrap()]);
+    let alone = sluice(&["config", "check", own.to_str().unwrap()]);
     assert_eq!(alone.status.code(), Some(0), "warnings are no errors: {}", output_of(&alone));
     assert!(
         output_of(&alone).contains("OIDC tokens are not supported yet"),
@@ -476,7 +496,8 @@ fn unsupported_attributes_are_reported() {
         "labels are unknown without a snapshot: {}",
         output_of(&alone)
     );
-    let within = sluice(&["check", own.to_str().unwrap(), "--tenant", tenant.to_str().unwrap()]);
+    let within =
+        sluice(&["config", "check", own.to_str().unwrap(), "--snapshot", tenant.to_str().unwrap()]);
     assert!(
         output_of(&within).contains("no provider of the tenant offers label nowhere"),
         "{}",
@@ -492,7 +513,7 @@ fn a_main_configuration_is_checked_offline() {
     let path = main.to_str().unwrap();
     let sound = "- tenant:\n    name: one\n    source:\n      hub:\n        config-projects: [org/config]\n        untrusted-projects: [org/own]\n";
     std::fs::write(&main, sound).unwrap();
-    let checked = sluice(&["check", path]);
+    let checked = sluice(&["config", "check", path]);
     assert_eq!(checked.status.code(), Some(0), "{}", output_of(&checked));
     assert!(
         output_of(&checked).contains("1 tenant, 2 projects: 0 errors"),
@@ -502,7 +523,7 @@ fn a_main_configuration_is_checked_offline() {
     assert!(output_of(&checked).contains("the connections hub"), "{}", output_of(&checked));
     let limited = "    allowed-triggers: [hub, timer]\n    allowed-reporters: mail\n    source:";
     std::fs::write(&main, sound.replace("    source:", limited)).unwrap();
-    let checked = sluice(&["check", path]);
+    let checked = sluice(&["config", "check", path]);
     assert!(
         output_of(&checked).contains("the connections hub, mail exist"),
         "{}",
@@ -510,7 +531,7 @@ fn a_main_configuration_is_checked_offline() {
     );
     assert!(!output_of(&checked).contains("Unknown connection"), "{}", output_of(&checked));
     std::fs::write(&main, sound.replace("untrusted-projects", "untrusted-project")).unwrap();
-    let wrong = sluice(&["check", path]);
+    let wrong = sluice(&["config", "check", path]);
     assert_eq!(wrong.status.code(), Some(1), "{}", output_of(&wrong));
     assert!(output_of(&wrong).contains("main.yaml:6"), "{}", output_of(&wrong));
     assert!(
@@ -519,7 +540,7 @@ fn a_main_configuration_is_checked_offline() {
         output_of(&wrong)
     );
     let json: Value =
-        serde_json::from_slice(&sluice(&["check", path, "--format", "json"]).stdout).unwrap();
+        serde_json::from_slice(&sluice(&["config", "check", path, "--json"]).stdout).unwrap();
     assert_eq!(
         (&json["findings"][0]["line"], &json["findings"][0]["path"]),
         (&6.into(), &"main.yaml".into())
@@ -532,7 +553,7 @@ fn a_main_configuration_is_checked_offline() {
         "- job:\n    name: base\n    parrent: null\n",
     )
     .unwrap();
-    let checked = sluice(&["check", path]);
+    let checked = sluice(&["config", "check", path]);
     assert_eq!(checked.status.code(), Some(1), "{}", output_of(&checked));
     assert!(output_of(&checked).contains("global.yaml:3"), "{}", output_of(&checked));
     assert!(output_of(&checked).contains("main.yaml:3"), "{}", output_of(&checked));
@@ -541,9 +562,9 @@ fn a_main_configuration_is_checked_offline() {
         "{}",
         output_of(&checked)
     );
-    let with_tenant = sluice(&["check", path, "--tenant", "x"]);
-    assert!(output_of(&with_tenant).contains("omit --tenant"), "{}", output_of(&with_tenant));
-    let nothing = sluice(&["check", folder.path().to_str().unwrap()]);
+    let with_tenant = sluice(&["config", "check", path, "--snapshot", "x"]);
+    assert!(output_of(&with_tenant).contains("omit --snapshot"), "{}", output_of(&with_tenant));
+    let nothing = sluice(&["config", "check", folder.path().to_str().unwrap()]);
     assert_eq!(nothing.status.code(), Some(2));
     assert!(
         output_of(&nothing).contains("is the main configuration, pass its path"),
@@ -562,11 +583,11 @@ fn playbooks_next_to_the_main_configuration_are_checked() {
     let jobs = "- job:\n    name: base\n    parent: null\n    run: playbooks/base.yaml\n    post-run: archive\n";
     std::fs::write(folder.path().join("global.yaml"), jobs).unwrap();
     let path = main.to_str().unwrap();
-    let plain = sluice(&["check", path]);
+    let plain = sluice(&["config", "check", path]);
     assert!(!output_of(&plain).contains("was not found in "), "{}", output_of(&plain));
     std::fs::create_dir(folder.path().join("playbooks")).unwrap();
     std::fs::write(folder.path().join("playbooks/base.yaml"), "- hosts: all\n").unwrap();
-    let checked = sluice(&["check", path]);
+    let checked = sluice(&["config", "check", path]);
     assert_eq!(checked.status.code(), Some(0), "{}", output_of(&checked));
     assert!(output_of(&checked).contains("global.yaml:"), "{}", output_of(&checked));
     assert!(
@@ -581,7 +602,7 @@ fn playbooks_next_to_the_main_configuration_are_checked() {
     );
     std::os::unix::fs::symlink("../main.yaml", folder.path().join("playbooks/archive.yaml"))
         .unwrap();
-    let refused = sluice(&["check", path]);
+    let refused = sluice(&["config", "check", path]);
     assert_eq!(refused.status.code(), Some(2), "{}", output_of(&refused));
     assert!(
         output_of(&refused).contains("playbooks/archive.yaml: it is a link to ../main.yaml"),
@@ -598,7 +619,7 @@ fn the_hook_runs_for_the_files_that_are_read() {
     let hook = sluice_config::yaml::compose(&text).unwrap().to_json()[0].clone();
     assert_eq!(
         (hook["entry"].as_str(), hook["pass_filenames"].as_bool()),
-        (Some("sluice check"), Some(false))
+        (Some("sluice config check"), Some(false))
     );
     let files = sluice_config::Pattern::new(hook["files"].as_str().unwrap()).unwrap();
     let paths = [

@@ -85,6 +85,7 @@ fn sluice(data: &Path, arguments: &[&str]) -> Command {
         .args(arguments)
         .env("SLUICE_DATA", data)
         .env_remove("SLUICE_TABLE")
+        .env_remove("SLUICE_TOKEN")
         .env_remove("SLUICE_WEB");
     command
 }
@@ -153,7 +154,7 @@ fn connections_are_added_rotated_and_kept_over_a_restart() {
             "hub: github at github.com (https://api.github.com), a token, 1 webhook secret"
         )
     );
-    let rows = json(&run(data.path(), &["connection", "list", "--format", "json"]));
+    let rows = json(&run(data.path(), &["connection", "list", "--json"]));
     let hub =
         rows["connections"].as_array().unwrap().iter().find(|row| row["name"] == "hub").unwrap();
     assert_eq!(
@@ -331,23 +332,13 @@ fn the_printed_first_steps_propose_a_change_that_is_followed() {
         .output()
         .unwrap();
     assert!(typed.status.success(), "{script}\n{}", err(&typed));
-    let explained = (0..400).map(|_| out(&run(data.path(), &["explain", "one#1"])));
+    let explained = (0..400).map(|_| out(&run(data.path(), &["change", "explain", "one#1"])));
     // Before its queue has reconciled, the change is not in check yet.
     let explained = explained.into_iter().find(|output| output.contains("enqueued in check"));
     assert!(explained.is_some(), "the change is taken in");
-    let of_job = run(data.path(), &["explain", "one#1", "--job", "no-such-job"]);
+    let of_job = run(data.path(), &["change", "explain", "one#1", "--job", "no-such-job"]);
     assert!(err(&of_job).contains("does not run a job no-such-job in check"), "{}", err(&of_job));
-    let dequeue = [
-        "dequeue",
-        "--pipeline",
-        "check",
-        "--project",
-        "org/one",
-        "--change",
-        "1",
-        "--reason",
-        "it hangs",
-    ];
+    let dequeue = ["change", "dequeue", "org/one#1", "--pipeline", "check", "--reason", "it hangs"];
     let taken = run(data.path(), &dequeue);
     assert!(taken.status.success(), "{}", err(&taken));
     let output = out(&taken);
@@ -362,7 +353,7 @@ fn the_printed_first_steps_propose_a_change_that_is_followed() {
         "{}",
         err(&again)
     );
-    let gone = (0..400).map(|_| out(&run(data.path(), &["explain", "one#1"])));
+    let gone = (0..400).map(|_| out(&run(data.path(), &["change", "explain", "one#1"])));
     let gone = gone
         .into_iter()
         .find(|output| output.contains("DEQUEUED"))
@@ -413,8 +404,7 @@ fn a_new_system_has_a_tenant_that_can_be_looked_at_also_with_functions_as_proces
         status.contains("tenant demo") && status.contains("gate (dependent)\n    nothing"),
         "{status}"
     );
-    let of =
-        |arguments: &[&str]| json(&run(data.path(), &[arguments, &["--format", "json"]].concat()));
+    let of = |arguments: &[&str]| json(&run(data.path(), &[arguments, &["--json"]].concat()));
     let output = of(&["status"]);
     let names = [&output[0]["tenant"], &output[0]["board"]["tenant"]].map(|name| name.as_str());
     assert_eq!(names, [Some("demo"), Some("demo")], "{output}");
@@ -422,10 +412,12 @@ fn a_new_system_has_a_tenant_that_can_be_looked_at_also_with_functions_as_proces
     let has_two =
         output["projects"].as_array().unwrap().iter().any(|project| project["name"] == "org/two");
     assert!(has_two && output["config_errors"].is_array(), "{output}");
-    for list in ["quarantine", "autohold-list"] {
-        assert_eq!(of(&[list]).as_array().map(Vec::len), Some(0), "{list}");
+    for list in ["quarantine", "autohold", "build", "node", "request", "semaphore"] {
+        assert_eq!(of(&[list, "list"]).as_array().map(Vec::len), Some(0), "{list}");
     }
-    let explained = run(data.path(), &["explain", "org/one#7"]);
+    assert_eq!(of(&["tenant", "list"])[0]["name"], "demo");
+    assert!(out(&run(data.path(), &["project", "list"])).contains("org/two"));
+    let explained = run(data.path(), &["change", "explain", "org/one#7"]);
     assert!(err(&explained).contains("org/one#7 is unknown"), "{}", err(&explained));
     let wrong = data.path().join("main.yaml");
     std::fs::write(&wrong, "- tenant: {name: t, source: {nowhere: {config-projects: [a/b]}}}\n")
@@ -536,6 +528,7 @@ fn another_main_configuration_says_what_goes_and_what_cannot_be_read() {
         "{}",
         err(&status)
     );
+    // The form of zuul-client.
     let nowhere = ["dequeue", "--pipeline", "gate", "--project", "org/one", "--change", "7"];
     assert!(err(&run(data.path(), &nowhere)).contains("in the pipeline gate of tenant mine"));
     let resume = ["queue", "resume", "mine", "gate", "integrated", "--reason", "looked"];
@@ -552,13 +545,19 @@ fn another_main_configuration_says_what_goes_and_what_cannot_be_read() {
 #[test]
 fn errors_say_what_to_do() {
     let data = TempDir::new().unwrap();
-    let cases: [(&[&str], &str); 6] = [
+    let cases: [(&[&str], &str); 12] = [
         (&["status"], "start one with `sluice up`"),
         (&["status", "--api", "nonsense"], "as the address of the pages"),
         (&["up", "--listen", "0.0.0.0:9000"], "listens on 127.0.0.1 only"),
         (&["up", "--slots", "0"], "give at least 1"),
         (&["connection", "rotate", "hub"], "could not rotate the secrets"),
         (&["demo", "--data", "/"], "it is not empty and was not created by a demo"),
+        (&["change", "enqeue"], "'enqueue'"),
+        (&["quue", "resume"], "'queue'"),
+        (&["change", "enqueue", "7", "--pipeline", "gate"], "as in `org/project#7`"),
+        (&["node", "list", "--token-file", "x"], "only to the address of --api"),
+        (&["build", "list", "--api", "https://u:p@ci.example.org"], "a user name or a password"),
+        (&["tenant", "set-state", "pause-trigger"], "say why with --reason"),
     ];
     for (arguments, expected) in cases {
         let output = run(data.path(), arguments);
@@ -568,4 +567,81 @@ fn errors_say_what_to_do() {
             err(&output)
         );
     }
+}
+
+/// C4: the help lists commands in their own form, and not the other forms of them.
+#[test]
+fn the_help_lists_nouns() {
+    let data = TempDir::new().unwrap();
+    let help = out(&run(data.path(), &["help"]));
+    let listed = |name: &str| help.lines().any(|line| line.starts_with(&format!("  {name} ")));
+    for noun in ["up", "status", "change", "ref", "tenant", "autohold", "token", "audit"] {
+        assert!(listed(noun), "{noun}: {help}");
+    }
+    for form in ["enqueue", "explain", "check", "builds", "autohold-list", "manage-events"] {
+        assert!(!listed(form), "{form}: {help}");
+    }
+    let enqueue = out(&run(data.path(), &["enqueue", "--help"]));
+    assert!(enqueue.contains("sluice change enqueue"), "{enqueue}");
+    let token = out(&run(data.path(), &["build", "list", "--help"]));
+    assert!(token.contains("SLUICE_TOKEN") && !token.contains("--token "), "{token}");
+}
+
+/// A server on loopback that answers one request with `answer`, and returns what was requested.
+fn serve_once(answer: &'static str) -> (String, std::thread::JoinHandle<String>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let served = std::thread::spawn(move || {
+        let (mut stream, _) = listener.accept().unwrap();
+        let mut request = Vec::new();
+        let mut piece = [0; 4_096];
+        while !request.windows(4).any(|end| end == b"\r\n\r\n") {
+            let count = stream.read(&mut piece).unwrap();
+            request.extend_from_slice(&piece[..count]);
+        }
+        stream.write_all(answer.as_bytes()).unwrap();
+        String::from_utf8(request).unwrap()
+    });
+    (address, served)
+}
+
+/// C2.2: the token goes to the address of `--api`, to no other address that an answer names, and not
+/// over plain http to another machine; no output has it.
+#[test]
+fn a_token_goes_only_to_the_address_of_the_api() {
+    let data = TempDir::new().unwrap();
+    let token = "token-of-a-test-4711";
+    let list = |api: &str| {
+        let mut command = sluice(data.path(), &["tenant", "list", "--api", api]);
+        command.env("SLUICE_TOKEN", token).output().unwrap()
+    };
+    let (address, served) =
+        serve_once("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n[]");
+    assert!(list(&address).status.success());
+    let request = served.join().unwrap().to_lowercase();
+    assert!(request.contains(&format!("authorization: bearer {token}")), "{request}");
+
+    let (address, served) = serve_once(
+        "HTTP/1.1 302 Found\r\nLocation: http://127.0.0.1:1/\r\nContent-Length: 0\r\nConnection: close\r\n\r\n",
+    );
+    let moved = list(&address);
+    served.join().unwrap();
+    assert!(err(&moved).contains("it is at http://127.0.0.1:1/"), "{}", err(&moved));
+
+    let refused = list("http://ci.example.org");
+    assert!(err(&refused).contains("--insecure-http"), "{}", err(&refused));
+    for output in [moved, refused] {
+        assert!(!output.status.success());
+        assert!(!format!("{}{}", out(&output), err(&output)).contains(token));
+    }
+    // Without an address, the local system gets no token.
+    let file = data.path().join("token");
+    std::fs::write(&file, format!("{token}\n")).unwrap();
+    let (address, served) =
+        serve_once("HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: close\r\n\r\n[]");
+    let access = serde_json::json!({"environment": {}, "web_root": address});
+    std::fs::write(data.path().join("operator.json"), access.to_string()).unwrap();
+    let mut local = sluice(data.path(), &["tenant", "list", "--json"]);
+    assert!(local.env("SLUICE_TOKEN", token).output().unwrap().status.success());
+    assert!(!served.join().unwrap().contains(token));
 }

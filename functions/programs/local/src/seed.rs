@@ -18,7 +18,7 @@ use sluice_runtime::{Ports, cell};
 
 /// The name of the connection to the nodes.
 const CLOUD: &str = "ec2";
-/// The name of the authenticator of `sluice token`.
+/// The name of the authenticator of `sluice token create`.
 const AUTHENTICATOR: &str = "local";
 /// The tenant of the sample repositories.
 pub const TENANT: &str = "demo";
@@ -69,11 +69,11 @@ const REPOSITORIES: [(&str, &[(&str, &str)]); 3] = [
 ];
 
 /// Stores what is missing: the key pair of the node pool, the connection to the nodes, an
-/// authenticator for `sluice token`, and with a forge its connection, the sample repositories and a
-/// main configuration with the tenant `demo`.
-/// Wakes that tenant only if the main configuration was missing. Keeps existing objects, except
-/// that a connection whose driver or address differs is replaced. `nodes_url` is the address of EC2
-/// if it differs from that of the data services.
+/// authenticator for `sluice token create`, and with a forge its connection, the sample
+/// repositories and a main configuration with the tenant `demo`. Wakes that tenant only if the main
+/// configuration was missing. Keeps existing objects, except that a connection whose driver or
+/// address differs is replaced. `nodes_url` is the address of EC2 if it differs from that of the
+/// data services.
 pub(super) async fn store(
     ports: &Ports,
     identity: &Identity,
@@ -117,8 +117,8 @@ pub(super) async fn store(
     Ok(())
 }
 
-/// Stores the authenticator with whose secret `sluice token` signs, if it is missing. The secret is
-/// random and sealed, so only a user who may open the data directory can make tokens.
+/// Stores the authenticator with whose secret `sluice token create` signs, if it is missing. The
+/// secret is random and sealed, so only a user who may open the data directory can make tokens.
 async fn store_authenticator(ports: &Ports) -> anyhow::Result<()> {
     let mut loaded = authenticators::load(ports).await?;
     if loaded.file.0.contains_key(AUTHENTICATOR) {

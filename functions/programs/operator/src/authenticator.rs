@@ -1,9 +1,9 @@
 //! `sluice authenticator`: adds, lists and removes authenticators, which accept the tokens of users
 //! of the API. Secrets are encrypted before they are stored.
 
-use super::connection::read_secret;
-use super::{OutputFormat, operator, print_json};
-use crate::output::print_line;
+use super::operator;
+use super::secret_file::read_secret;
+use crate::output::{OutputFormat, print_json, print_line};
 use anyhow::{Context as _, bail, ensure};
 use clap::ValueEnum;
 use serde_json::{Value, json};

@@ -1,13 +1,14 @@
-//! `sluice check`: checks the configuration of a repository, or the main configuration, offline.
+//! `sluice config check`: checks the configuration of a repository, or the main configuration,
+//! offline.
 
 use super::counted;
 use super::local_config::{self, LocalConfig, LocalConfigOptions};
 use super::main_file::MainFile;
-use crate::output::print_line;
+use crate::output::{print_json, print_line};
 use anyhow::bail;
 use serde_json::{Value, json};
 use sluice_config::job::NamedPlaybook;
-use sluice_config::{ConfigError, Coverage, DiagnosticKind, Forecast, Severity, plain, plain_json};
+use sluice_config::{ConfigError, Coverage, DiagnosticKind, Forecast, Severity, plain};
 use sluice_model::job::{Playbook, playbook_files};
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
@@ -48,7 +49,7 @@ pub fn run(options: &LocalConfigOptions, format: CheckFormat) -> anyhow::Result<
     let (checked, rendered) = match MainFile::check_if_main(&options.path)? {
         Some(_) if options.tenant.is_some() => {
             bail!(
-                "could not check {} with --tenant: it is the main configuration, which belongs to no tenant; omit --tenant",
+                "could not check {} with --snapshot: it is the main configuration, which belongs to no tenant; omit --snapshot",
                 options.path.display()
             )
         }
@@ -65,8 +66,8 @@ pub fn run(options: &LocalConfigOptions, format: CheckFormat) -> anyhow::Result<
     };
     match format {
         CheckFormat::Text => print_line!("{}", rendered.trim_end()),
-        CheckFormat::Json => print_line!("{}", plain_json(&format!("{:#}", json(&checked)))),
-        CheckFormat::Sarif => print_line!("{}", plain_json(&format!("{:#}", sarif(&checked)))),
+        CheckFormat::Json => print_json(&json(&checked)),
+        CheckFormat::Sarif => print_json(&sarif(&checked)),
     }
     let has_errors =
         checked.diagnostics.iter().any(|error| error.diagnostic.severity == Severity::Error);
@@ -179,7 +180,7 @@ fn text(config: &LocalConfig, checked: &CheckResult) -> String {
     if checked.unknown > 0 {
         let _ = writeln!(
             text,
-            "not checked: {} that other repositories define; pass a snapshot of the tenant with --tenant",
+            "not checked: {} that other repositories define; pass a snapshot of the tenant with --snapshot",
             counted(checked.unknown, "name")
         );
     }

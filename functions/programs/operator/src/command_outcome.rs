@@ -73,13 +73,15 @@ pub(super) async fn pending_reason(ports: &Ports, key: &QueueKey) -> anyhow::Res
     })
 }
 
-/// Returns the `sluice explain` command that shows the outcome for a change or ref later.
+/// Returns the `sluice change explain` command that shows the outcome for a change or ref later.
 pub(super) fn explain_command(tenant: &TenantName, key: &ChangeKey) -> String {
     let project = &key.project;
     match &key.id {
-        ChangeId::Number(number) => format!("sluice explain {project}#{number} --tenant {tenant}"),
+        ChangeId::Number(number) => {
+            format!("sluice change explain {project}#{number} --tenant {tenant}")
+        }
         ChangeId::Ref(moved) => {
-            format!("sluice explain {project} --ref {} --tenant {tenant}", moved.git_ref)
+            format!("sluice change explain {project} --ref {} --tenant {tenant}", moved.git_ref)
         }
     }
 }
@@ -97,7 +99,7 @@ mod tests {
         let key = ChangeKey::change("github".into(), ProjectName::new("github.com", "org/one"), 7);
         assert_eq!(
             explain_command(&"demo".into(), &key),
-            "sluice explain github.com/org/one#7 --tenant demo"
+            "sluice change explain github.com/org/one#7 --tenant demo"
         );
     }
 

@@ -1,11 +1,12 @@
-//! `sluice explain`: prints what was decided about a change or ref, and why. For one job, prints
-//! which definitions apply to it.
+//! `sluice change explain`: prints what was decided about a change or ref, and why. For one job,
+//! prints which definitions apply to it.
 
 use super::pipeline_reasons;
-use super::show::{ApiLocation, Client, change_name, job_detail, job_state, list, text};
-use crate::output::print_line;
+use super::show::{change_name, job_detail, job_state, list, text};
+use crate::api_client::{Client, SystemArguments, api_path};
+use crate::output::{OutputFormat, print_json, print_line};
 use anyhow::bail;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sluice_commands::whole_ref;
 use sluice_model::Timestamp;
 
@@ -68,12 +69,12 @@ impl ExplainTarget {
 /// # Errors
 /// When the API does not answer, or knows neither the change or ref nor the job.
 pub async fn explain(
-    location: &ApiLocation,
+    system: &SystemArguments,
     target: &ExplainTarget,
     tenant: Option<&str>,
     job: Option<&str>,
 ) -> anyhow::Result<()> {
-    let client = Client::of(location)?;
+    let (client, format) = (system.client()?, system.format());
     let tenant = client.tenant(tenant).await?;
     let (named, what) = match target {
         ExplainTarget::Change { project, number } => {
@@ -93,59 +94,83 @@ pub async fn explain(
         .extend_pairs([what, ("limit", "10".to_owned())])
         .extend_pairs(project.iter().map(|project| ("project", project)))
         .finish();
-    let sets: Vec<Value> = client.get(&format!("tenant/{tenant}/buildsets?{query}")).await?;
+    let path = api_path(&["tenant", &tenant, "buildsets"])?;
+    let sets: Vec<Value> = client.get(&format!("{path}?{query}")).await?;
     if sets.is_empty() {
-        return explain_not_enqueued(&client, &tenant, target, project.as_deref()).await;
+        let changes = explain_not_enqueued(&client, &tenant, target, project.as_deref()).await?;
+        match format {
+            OutputFormat::Json => {
+                print_json(&json!({"tenant": tenant, "items": [], "changes": changes}));
+            }
+            OutputFormat::Text => pipeline_reasons::print(&changes),
+        }
+        return Ok(());
     }
     if let Some(job) = job {
-        return explain_job(&client, &tenant, &sets, job).await;
+        return explain_job(&client, &tenant, &sets, job, format).await;
     }
+    let mut items: Vec<Value> = Vec::new();
     for set in sets.iter().rev() {
-        let item: Value =
-            client.get(&format!("tenant/{tenant}/item/{}", text(set, "uuid"))).await?;
-        print_line!(
-            "{} in {}{}",
-            change_name(&item["change"]),
-            text(&item, "pipeline"),
-            position_note(&item)
-        );
-        for reason in list(&item, "reasons") {
-            let at = Timestamp(reason["at"].as_u64().unwrap_or_default());
-            print_line!("  - {}Z  {}", at.to_iso(), text(reason, "text"));
-        }
-        for job in list(&item, "jobs") {
-            print_line!(
-                "  {:<14} {:<10} {}",
-                text(job, "name"),
-                job_state(job),
-                job["log_url"].as_str().unwrap_or_default()
-            );
-            if let Some(why) = job_detail(job) {
-                print_line!("  {:<14} {why}", "");
-            }
-        }
+        items.push(client.get(&api_path(&["tenant", &tenant, "item", text(set, "uuid")])?).await?);
     }
-    if let ExplainTarget::Change { number, .. } = target {
-        pipeline_reasons::print(&client, &tenant, *number, project.as_deref()).await?;
+    let changes = match target {
+        ExplainTarget::Change { number, .. } => {
+            pipeline_reasons::read(&client, &tenant, *number, project.as_deref()).await?
+        }
+        ExplainTarget::Ref { .. } => Vec::new(),
+    };
+    if format == OutputFormat::Json {
+        print_json(&json!({"tenant": tenant, "items": items, "changes": changes}));
+        return Ok(());
     }
+    items.iter().for_each(print_item);
+    pipeline_reasons::print(&changes);
     Ok(())
 }
 
-/// Prints the reasons for a change that was never enqueued. Returns an error for a change that the
-/// system does not know, and always for a ref: it says how to enqueue the ref, or that the project
-/// is unknown. For a ref, `project` must be given.
+/// Prints an item: its decisions with their reasons, and its jobs.
+fn print_item(item: &Value) {
+    print_line!(
+        "{} in {}{}",
+        change_name(&item["change"]),
+        text(item, "pipeline"),
+        position_note(item)
+    );
+    for reason in list(item, "reasons") {
+        let at = Timestamp(reason["at"].as_u64().unwrap_or_default());
+        print_line!("  - {}Z  {}", at.to_iso(), text(reason, "text"));
+    }
+    for job in list(item, "jobs") {
+        print_line!(
+            "  {:<14} {:<10} {}",
+            text(job, "name"),
+            job_state(job),
+            job["log_url"].as_str().unwrap_or_default()
+        );
+        if let Some(why) = job_detail(job) {
+            print_line!("  {:<14} {why}", "");
+        }
+    }
+}
+
+/// Returns the state in each pipeline of a change that was never enqueued. Returns an error for a
+/// change that the system does not know, and always for a ref: it says how to enqueue the ref, or
+/// that the project is unknown. For a ref, `project` must be given.
 async fn explain_not_enqueued(
     client: &Client,
     tenant: &str,
     target: &ExplainTarget,
     project: Option<&str>,
-) -> anyhow::Result<()> {
+) -> anyhow::Result<Vec<Value>> {
     let name = project.unwrap_or_default();
     match target {
         ExplainTarget::Change { number, .. } => {
-            if pipeline_reasons::print(client, tenant, *number, project).await? {
-                return Ok(());
+            let changes = pipeline_reasons::read(client, tenant, *number, project).await?;
+            if pipeline_reasons::is_known(&changes) {
+                return Ok(changes);
             }
+            // What the forge says about an unseen change helps to find out why.
+            pipeline_reasons::print(&changes);
             let change = project.map_or_else(
                 || format!("a change {number}"),
                 |project| format!("{project}#{number}"),
@@ -156,15 +181,15 @@ async fn explain_not_enqueued(
         }
         ExplainTarget::Ref { git_ref, .. } => {
             // Reports an unknown project as such.
-            let _: Value = client.get(&format!("tenant/{tenant}/project/{name}")).await?;
+            let _: Value = client.get(&api_path(&["tenant", tenant, "project", name])?).await?;
             bail!(
-                "{git_ref} of {name} was never enqueued in tenant {tenant}: a push is enqueued in pipelines whose trigger matches and that list jobs for the project (`sluice tenant show {tenant}`). To enqueue it by hand: `sluice enqueue-ref --project {name} --ref {git_ref} --pipeline PIPELINE`"
+                "{git_ref} of {name} was never enqueued in tenant {tenant}: a push is enqueued in pipelines whose trigger matches and that list jobs for the project (`sluice tenant show {tenant}`). To enqueue it by hand: `sluice ref enqueue {git_ref} --project {name} --pipeline PIPELINE`"
             )
         }
     }
 }
 
-/// Prints which definitions apply to a job, for each buildset in `sets`, last one first. Buildsets
+/// Prints which definitions apply to a job, for each buildset in `sets`, oldest first. Buildsets
 /// for which the API gives an error are left out, as a job is usually not in every pipeline. An
 /// error only if all of them fail: then that of the first buildset.
 async fn explain_job(
@@ -172,45 +197,45 @@ async fn explain_job(
     tenant: &str,
     sets: &[Value],
     job: &str,
+    format: OutputFormat,
 ) -> anyhow::Result<()> {
-    // Percent-encodes the name as one part of a path.
-    let part: String = url::form_urlencoded::byte_serialize(job.as_bytes())
-        .collect::<String>()
-        .replace('+', "%20");
-    let mut errors = Vec::new();
+    let (mut traces, mut errors) = (Vec::<Value>::new(), Vec::new());
     for set in sets.iter().rev() {
-        let id = text(set, "uuid");
-        let trace: Value =
-            match client.get(&format!("tenant/{tenant}/item/{id}/explain/{part}")).await {
-                Ok(trace) => trace,
-                Err(error) => {
-                    errors.push(error);
-                    continue;
-                }
-            };
-        print_line!("{job} in {}", text(&trace, "pipeline"));
-        for note in list(&trace, "notes") {
-            print_line!("  {}", note.as_str().unwrap_or_default());
-        }
-        print_line!("{}", text(&trace, "text").trim_end());
-        if !list(&trace, "applied").is_empty() {
-            print_line!("  definitions applied when it was frozen, in this order:");
-        }
-        for applied in list(&trace, "applied") {
-            print_line!("    {}", applied.as_str().unwrap_or_default());
+        let path = api_path(&["tenant", tenant, "item", text(set, "uuid"), "explain", job])?;
+        match client.get(&path).await {
+            Ok(trace) => traces.push(trace),
+            Err(error) => errors.push(error),
         }
     }
     match errors.pop() {
         // An error counts only if it occurs in every pipeline: a job is usually not in all of them.
-        Some(error) if errors.len() + 1 == sets.len() => Err(error),
-        _ => Ok(()),
+        Some(error) if errors.len() + 1 == sets.len() => return Err(error),
+        _ => {}
     }
+    if format == OutputFormat::Json {
+        print_json(&json!({"tenant": tenant, "job": job, "traces": traces}));
+        return Ok(());
+    }
+    for trace in &traces {
+        print_line!("{job} in {}", text(trace, "pipeline"));
+        for note in list(trace, "notes") {
+            print_line!("  {}", note.as_str().unwrap_or_default());
+        }
+        print_line!("{}", text(trace, "text").trim_end());
+        if !list(trace, "applied").is_empty() {
+            print_line!("  definitions applied when it was frozen, in this order:");
+        }
+        for applied in list(trace, "applied") {
+            print_line!("    {}", applied.as_str().unwrap_or_default());
+        }
+    }
+    Ok(())
 }
 
 /// Returns the full name of the only project of the tenant whose name is this or ends in `/` and
 /// this: `org/one` for `one`. An error that lists the projects if none or several match.
 async fn full_name(client: &Client, tenant: &str, last: &str) -> anyhow::Result<String> {
-    let projects: Vec<Value> = client.get(&format!("tenant/{tenant}/projects")).await?;
+    let projects: Vec<Value> = client.get(&api_path(&["tenant", tenant, "projects"])?).await?;
     let names: Vec<&str> = projects.iter().map(|project| text(project, "name")).collect();
     let found: Vec<&str> = names
         .iter()

@@ -1,8 +1,8 @@
-//! `sluice freeze`: prints the jobs that would be frozen for a change, branch or tag, and which
-//! definitions they come from.
+//! `sluice config freeze`: prints the jobs that would be frozen for a change, branch or tag, and
+//! which definitions they come from.
 
 use super::local_config::{self, LocalConfigOptions};
-use crate::output::print_line;
+use crate::output::{print_json, print_line};
 use anyhow::{Context as _, bail};
 use serde_json::json;
 use sluice_commands::whole_ref;
@@ -12,7 +12,7 @@ use sluice_model::{BranchName, ProjectName};
 use std::path::PathBuf;
 use std::process::ExitCode;
 
-/// The options of `sluice freeze`.
+/// The options of `sluice config freeze`.
 #[derive(Debug, Clone)]
 pub struct FreezeOptions {
     /// The repository whose files are used; `None` uses the tenant's snapshot alone.
@@ -86,7 +86,7 @@ pub fn run(options: &FreezeOptions) -> anyhow::Result<ExitCode> {
             eprintln!("{}", error.render(None));
         }
         let hint = if without_snapshot {
-            "; pass --tenant SNAPSHOT for pipelines of other repositories"
+            "; pass --snapshot FILE for pipelines of other repositories"
         } else {
             ""
         };
@@ -124,10 +124,7 @@ pub fn run(options: &FreezeOptions) -> anyhow::Result<ExitCode> {
         Err(errors) => (Vec::new(), errors),
     };
     if options.json {
-        print_line!(
-            "{}",
-            plain_json(&format!("{:#}", json!({"jobs": jobs, "trace": trace, "errors": errors})))
-        );
+        print_json(&json!({"jobs": jobs, "trace": trace, "errors": errors}));
     } else {
         for one in &trace {
             print_line!("{one}");
@@ -153,8 +150,8 @@ struct FreezeSource {
 
 /// Returns the layout, project and branch to freeze jobs for. With a snapshot and no path, uses the
 /// snapshot alone, and the project must be given; else merges the directory (the working directory
-/// if no path is given) as `sluice check` does. Without a branch in the target, the branch is the
-/// default one of the project, or the one that the directory stands for.
+/// if no path is given) as `sluice config check` does. Without a branch in the target, the branch
+/// is the default one of the project, or the one that the directory stands for.
 fn open(options: &FreezeOptions) -> anyhow::Result<FreezeSource> {
     match (&options.path, &options.tenant) {
         (None, Some(tenant)) => {

@@ -2,9 +2,13 @@
 //! on AWS, or a local system by its [access file](operator_access).
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
+mod accepted;
+pub mod api_client;
+pub mod api_objects;
 pub mod audit;
 pub mod authenticator;
 pub mod autohold;
+pub mod build;
 pub mod check;
 mod command_outcome;
 pub mod connection;
@@ -14,8 +18,10 @@ pub mod explain;
 pub mod freeze;
 pub mod image;
 pub mod included_files;
+pub mod job;
 pub mod local_config;
 pub mod main_file;
+pub mod node;
 pub mod operator_access;
 pub mod output;
 pub mod pipeline_reasons;
@@ -24,48 +30,21 @@ pub mod provider;
 pub mod quarantine;
 pub mod queue;
 pub mod secret;
+mod secret_file;
 pub mod selectors;
 pub mod show;
 pub mod tenant;
 pub mod token;
 
 use crate::operator_access::OperatorAccess;
-use crate::output::print_line;
 use anyhow::{Context as _, bail};
 use aws_config::Region;
 use aws_credential_types::Credentials;
 use aws_credential_types::provider::SharedCredentialsProvider;
-use clap::{Args, ValueEnum};
-use serde_json::Value;
 use sluice_aws::AwsSettings;
 use sluice_aws::endpoint::DataEndpoint;
-use sluice_config::plain_json;
 use sluice_runtime::Ports;
 use std::path::PathBuf;
-
-/// The output format of a list.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
-pub enum OutputFormat {
-    /// Human-readable text
-    #[default]
-    Text,
-    /// JSON
-    Json,
-}
-
-/// The argument that selects the output format.
-#[derive(Debug, Clone, Copy, Default, Args)]
-pub struct FormatArgument {
-    /// Output format
-    #[arg(long, value_enum, default_value = "text")]
-    pub format: OutputFormat,
-}
-
-/// Prints a JSON value with indentation to standard output. Invisible characters are escaped, so
-/// that untrusted text cannot affect the terminal.
-fn print_json(answer: &Value) {
-    print_line!("{}", plain_json(&format!("{answer:#}")));
-}
 
 /// Returns a number with its noun, to which an `s` is added unless the number is 1: `1 error`, `2
 /// errors`.

@@ -1,33 +1,42 @@
-//! The last part of `sluice explain`: what a change waits for in each pipeline, or why it is not in
-//! the pipeline.
+//! The last part of `sluice change explain`: what a change waits for in each pipeline, or why it is
+//! not in the pipeline.
 
-use super::show::{Client, list, text};
+use super::show::{list, text};
+use crate::api_client::{Client, api_path};
 use crate::output::print_line;
 use serde_json::Value;
 
-/// Prints the state of a change in each pipeline of its project, which is given by its full name:
-/// what the change waits for now, or why it is not in the pipeline. Without `project`, does so for
-/// every change of that number. Returns whether the system has seen such a change; an unseen one of
-/// a known project is printed too.
+/// Reads the state of a change in each pipeline of its project, which is given by its full name.
+/// Without `project`, does so for every change of that number.
 ///
 /// # Errors
 /// When the API does not answer.
-pub async fn print(
+pub(super) async fn read(
     client: &Client,
     tenant: &str,
     number: u64,
     project: Option<&str>,
-) -> anyhow::Result<bool> {
+) -> anyhow::Result<Vec<Value>> {
     let query = reasons_query(number, project);
-    let changes: Vec<Value> = client.get(&format!("tenant/{tenant}/why?{query}")).await?;
-    let mut is_known = false;
-    for change in &changes {
+    client.get(&format!("{}?{query}", api_path(&["tenant", tenant, "why"])?)).await
+}
+
+/// Returns whether the system has seen one of the changes. A change that was seen is known even if
+/// its record is unreadable.
+pub(super) fn is_known(changes: &[Value]) -> bool {
+    changes.iter().any(|change| {
+        change["seen"].as_bool().unwrap_or_default()
+            || (change["status"].is_string() && change["seen_at"].is_string())
+    })
+}
+
+/// Prints what changes wait for now in each pipeline, or why they are not in it. A change that the
+/// system has not seen is printed too.
+pub(super) fn print(changes: &[Value]) {
+    for change in changes {
         let name = format!("{}#{}", text(change, "project"), change["number"]);
-        // A change that was seen is known even if its record is unreadable.
-        is_known |= change["seen"].as_bool().unwrap_or_default();
         match (change["status"].as_str(), change["seen_at"].as_str()) {
             (Some(status), Some(at)) => {
-                is_known = true;
                 print_line!(
                     "{name} \u{201c}{}\u{201d}: {status} on the forge at {at}",
                     text(change, "title")
@@ -62,7 +71,6 @@ pub async fn print(
             }
         }
     }
-    Ok(is_known)
 }
 
 /// Returns the percent-encoded query for the reasons of a change, without a question mark.

@@ -1,7 +1,6 @@
-//! `sluice quarantine`: shows the messages that were set aside because they could not be read.
+//! `sluice quarantine list`: shows the messages that were set aside because they could not be read.
 
-use super::{OutputFormat, print_json};
-use crate::output::print_line;
+use crate::output::{OutputFormat, print_json, print_line};
 use serde_json::{Value, json};
 use sluice_config::plain;
 use sluice_records::codec::decode;

@@ -1,14 +1,19 @@
-//! `sluice queue resume`, `sluice dequeue` and `sluice promote`: commands to a queue.
+//! `sluice queue resume`, `sluice change dequeue`, `sluice ref dequeue` and `sluice change
+//! promote`: commands to a queue.
 
 use super::command_outcome::{
     explain_command, pending_reason, read_queues, unreadable_queues_note, wait_until_consumed,
 };
 use super::enqueue::EXIT_PENDING;
 use super::operator;
-use super::selectors::{PipelineSelector, ProjectSelector};
+use super::selectors::{ChangeSelector, NamedChange, PipelineSelector, RefSelector};
+use crate::accepted::AcceptedWrite;
+use crate::api_client::{ApiWrite, Client, api_path};
 use crate::output::print_line;
 use anyhow::{Context as _, bail};
 use clap::Args;
+use reqwest::Method;
+use serde_json::json;
 use sluice_aws::OsEntropy;
 use sluice_commands::{
     ChangeNumber, CommandAuthor, CommandSource, DequeueSelection, Promotion, QueuedChange,
@@ -86,25 +91,10 @@ pub async fn resume(data: Option<PathBuf>, key: QueueKey, reason: &str) -> anyho
     Ok(())
 }
 
-/// Selects the change or ref of a project.
-#[derive(Debug, Clone, Args)]
-#[group(required = true, multiple = false)]
-pub struct ChangeSelector {
-    /// Change: its number, or number,revision
-    #[arg(long, value_name = "CHANGE")]
-    pub change: Option<String>,
-    /// Branch, or full ref such as refs/tags/1.0
-    #[arg(long = "ref", value_name = "REF")]
-    pub name: Option<String>,
-}
-
-/// The arguments of `sluice dequeue`.
+/// The arguments of `sluice change dequeue`.
 #[derive(Debug, Clone, Args)]
 pub struct DequeueArguments {
-    /// The project and the pipeline.
-    #[command(flatten)]
-    pub project: ProjectSelector,
-    /// The change or ref of the project.
+    /// The change.
     #[command(flatten)]
     pub selector: ChangeSelector,
     /// Why; recorded with the change and your name, and included in the pipeline's dequeue report
@@ -112,42 +102,99 @@ pub struct DequeueArguments {
     pub reason: String,
 }
 
+/// The arguments of `sluice ref dequeue`.
+#[derive(Debug, Clone, Args)]
+pub struct DequeueRefArguments {
+    /// The branch or tag.
+    #[command(flatten)]
+    pub selector: RefSelector,
+    /// Why; recorded with the ref and your name, and included in the pipeline's dequeue report
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    pub reason: String,
+}
+
+/// A change or ref to dequeue from a pipeline.
+#[derive(Debug, Clone)]
+pub struct DequeueOptions {
+    within: PipelineSelector,
+    project: String,
+    selection: DequeueSelection,
+    /// The change or ref, as the user names it.
+    name: String,
+    reason: String,
+}
+
+impl TryFrom<DequeueArguments> for DequeueOptions {
+    type Error = anyhow::Error;
+
+    /// Fails if the change is neither a number nor a number and a revision, or has no project.
+    fn try_from(DequeueArguments { selector, reason }: DequeueArguments) -> anyhow::Result<Self> {
+        let NamedChange { project, change } = selector.named()?;
+        let selection = DequeueSelection::Change(ChangeNumber::parse(&change)?);
+        Ok(Self { within: selector.within, project, selection, name: change, reason })
+    }
+}
+
+impl From<DequeueRefArguments> for DequeueOptions {
+    fn from(DequeueRefArguments { selector, reason }: DequeueRefArguments) -> Self {
+        let name = whole_ref(&selector.name);
+        let selection = DequeueSelection::Ref(name.clone());
+        Self { within: selector.within, project: selector.project, selection, name, reason }
+    }
+}
+
 /// Dequeues every queued item of a project's change or ref from one pipeline, together with the
 /// other members of its bundle. With `number,revision`, dequeues only items whose commit starts
 /// with the revision. Waits up to a minute and prints the outcome of each item. Returns exit status
 /// 0 if all have left, and 3 if a queue has not acted yet: the command stays stored. An item that
-/// is not queued, or leaves for another reason, is an error.
+/// is not queued, or leaves for another reason, is an error. Over the API, prints only that the
+/// request is stored, also if the change is not queued.
 ///
 /// # Errors
-/// When the change is not queued, when it left for another reason, or the store does not answer.
-pub async fn dequeue(arguments: DequeueArguments) -> anyhow::Result<ExitCode> {
-    let DequeueArguments {
-        project: ProjectSelector { within, project: project_name },
-        selector,
-        reason,
-    } = arguments;
-    let PipelineSelector { data, tenant, pipeline } = within;
-    let ports = operator(data).await?;
-    let tenant = named_or_only_tenant(&ports, tenant.as_deref()).await?;
-    let (selection, change) = match (&selector.change, &selector.name) {
-        (Some(change), _) => {
-            (DequeueSelection::Change(ChangeNumber::parse(change)?), change.clone())
-        }
-        (None, name) => {
-            let git_ref = whole_ref(name.as_deref().unwrap_or_default());
-            (DequeueSelection::Ref(git_ref.clone()), git_ref)
-        }
-    };
+/// When the change is not queued, when it left for another reason, or the system does not answer.
+pub async fn dequeue(options: DequeueOptions) -> anyhow::Result<ExitCode> {
+    if let Some(client) = options.within.within.system.api_client()? {
+        return dequeue_over_api(&client, &options).await;
+    }
+    let DequeueOptions { within, project: project_name, selection, name, reason } = options;
+    let PipelineSelector { within, pipeline } = within;
+    let ports = within.system.ports().await?;
+    let tenant = named_or_only_tenant(&ports, within.tenant.as_deref()).await?;
     let read = read_queues(&ports, &tenant, &pipeline).await?;
     let found = select_queued(&read, &project_name, &selection)?;
     if found.is_empty() {
         bail!(
-            "could not find {project_name} {change} in the pipeline {pipeline} of tenant {tenant} (`sluice status` shows what is queued){}",
+            "could not find {project_name} {name} in the pipeline {pipeline} of tenant {tenant} (`sluice status` shows what is queued){}",
             unreadable_queues_note(&read.unreadable)
         );
     }
     let commands = sluice_commands::dequeue(&ports, &found, &selection, &reason, &author()).await?;
     wait_and_print_outcomes(&ports, &found, &commands).await
+}
+
+/// Sends the request to dequeue to the API, and prints the command that shows the outcome.
+async fn dequeue_over_api(client: &Client, options: &DequeueOptions) -> anyhow::Result<ExitCode> {
+    let DequeueOptions { within: PipelineSelector { within, pipeline }, project, .. } = options;
+    let tenant = client.tenant(within.tenant.as_deref()).await?;
+    let path = api_path(&["tenant", &tenant, "project", project, "dequeue"])?;
+    let DequeueOptions { name, reason, .. } = options;
+    let (body, named, outcome) = match &options.selection {
+        DequeueSelection::Change(change) => {
+            let named = format!("{project}#{}", change.number);
+            let outcome = format!("sluice change explain '{named}' --tenant {tenant}");
+            (json!({"pipeline": pipeline, "change": name, "reason": reason}), named, outcome)
+        }
+        DequeueSelection::Ref(git_ref) => (
+            json!({"pipeline": pipeline, "ref": git_ref, "reason": reason}),
+            format!("{project} {git_ref}"),
+            format!("sluice change explain {project} --ref {git_ref} --tenant {tenant}"),
+        ),
+    };
+    let permission = "dequeue";
+    client.write(ApiWrite { method: Method::POST, path, body: Some(body), permission }).await?;
+    let what = format!("{named} will be dequeued from {pipeline} if it is queued there");
+    AcceptedWrite { what, outcome }.print(client, within.system.format());
+    Ok(ExitCode::SUCCESS)
 }
 
 /// Waits up to a minute for dequeue commands that were sent already, and prints the outcome of
@@ -263,14 +310,14 @@ fn dequeue_outcome(outcome: &ItemOutcome, was_reporting: bool) -> Result<String,
     }
 }
 
-/// The arguments of `sluice promote`.
+/// The arguments of `sluice change promote`.
 #[derive(Debug, Clone, Args)]
 pub struct PromoteArguments {
     /// The pipeline.
     #[command(flatten)]
     pub within: PipelineSelector,
     /// Changes, in the order in which they should be queued: each a number, or number,revision
-    #[arg(long, value_name = "CHANGE", num_args = 1.., required = true)]
+    #[arg(value_name = "CHANGE", required = true)]
     pub changes: Vec<String>,
 }
 
@@ -278,20 +325,33 @@ pub struct PromoteArguments {
 /// their new positions. They stay behind changes that are already merging, and their dependencies
 /// go with them. Returns exit status 0, or 3 if the queue has not acted yet: then the command stays
 /// stored. An error if not exactly one queue has all the changes, if a number is ambiguous in it,
-/// or if a change has left without being merged.
+/// or if a change has left without being merged. Over the API, prints only that the request is
+/// stored.
 ///
 /// # Errors
-/// When the changes are not in one queue, when one of them has left, or the store does not answer.
+/// When the changes are not in one queue, when one of them has left, or the system does not answer.
 pub async fn promote(arguments: PromoteArguments) -> anyhow::Result<ExitCode> {
-    let PipelineSelector { data, tenant, pipeline } = arguments.within;
-    let ports = operator(data).await?;
-    let tenant = named_or_only_tenant(&ports, tenant.as_deref()).await?;
+    let PipelineSelector { within, pipeline } = &arguments.within;
+    if let Some(client) = within.system.api_client()? {
+        let tenant = client.tenant(within.tenant.as_deref()).await?;
+        let path = api_path(&["tenant", &tenant, "promote"])?;
+        let body = Some(json!({"pipeline": pipeline, "changes": arguments.changes}));
+        let permission = "promote";
+        client.write(ApiWrite { method: Method::POST, path, body, permission }).await?;
+        let changes = arguments.changes.join(" ");
+        let what = format!("{changes} will be moved to the front of their queue in {pipeline}");
+        let outcome = format!("sluice status --tenant {tenant} --pipeline {pipeline}");
+        AcceptedWrite { what, outcome }.print(&client, within.system.format());
+        return Ok(ExitCode::SUCCESS);
+    }
+    let ports = within.system.ports().await?;
+    let tenant = named_or_only_tenant(&ports, within.tenant.as_deref()).await?;
     let selected: Vec<ChangeNumber> = arguments
         .changes
         .iter()
         .map(|change| ChangeNumber::parse(change))
         .collect::<Result<_, _>>()?;
-    let read = read_queues(&ports, &tenant, &pipeline).await?;
+    let read = read_queues(&ports, &tenant, pipeline).await?;
     let promotion = match select_promotion(&read, &selected) {
         Err(StoreCommandError::NotFound(_)) => bail!(
             "could not find {} in one queue of {pipeline} in tenant {tenant} (`sluice status` shows what is queued){}",

@@ -1,9 +1,11 @@
 //! `sluice secret`: manages the key pairs of projects and encrypts secrets for them (Z5.2).
 
 use super::operator;
-use crate::output::print_line;
+use crate::api_client::{LocalArguments, SystemArguments, api_path};
+use crate::output::{OutputFormat, print_json, print_line};
 use anyhow::{Context as _, anyhow, bail};
-use clap::Subcommand;
+use clap::{Args, Subcommand};
+use serde_json::json;
 use sluice_config::tenant::{SYSTEM, included_project};
 use sluice_keys::{ProjectKey, ProjectPublicKey, Secret};
 use sluice_model::{ConnectionName, ProjectName};
@@ -21,21 +23,25 @@ use std::path::{Path, PathBuf};
 pub enum SecretCommand {
     /// Encrypt a value for a project and print it, to paste into a `secret` of its configuration
     Encrypt {
-        /// Data directory of a local system [default: ~/.local/share/sluice]
-        #[arg(long, env = "SLUICE_DATA", value_name = "DIR")]
-        data: Option<PathBuf>,
-        /// Project, by short or canonical name
-        project: String,
+        /// The project.
+        #[command(flatten)]
+        key: KeySelector,
         /// File with the exact value; `-` is standard input
         #[arg(value_name = "FILE", default_value = "-")]
         value: PathBuf,
+        /// Print a whole `secret` of this name
+        #[arg(long, value_name = "NAME")]
+        secret_name: Option<String>,
+        /// Name of the value in that secret
+        #[arg(long, value_name = "NAME", default_value = "value")]
+        field_name: String,
     },
     /// Import a project's private key, for instance from Zuul, so that its encrypted secrets stay
     /// valid. An existing key is never replaced
     Import {
-        /// Data directory of a local system [default: ~/.local/share/sluice]
-        #[arg(long, env = "SLUICE_DATA", value_name = "DIR")]
-        data: Option<PathBuf>,
+        /// The data directory and the output format.
+        #[command(flatten)]
+        local: LocalArguments,
         /// Project, by short or canonical name
         project: String,
         /// File with the private key as PEM, without a passphrase; `-` is standard input
@@ -44,54 +50,79 @@ pub enum SecretCommand {
     },
     /// Print a project's public key
     Key {
-        /// Data directory of a local system [default: ~/.local/share/sluice]
-        #[arg(long, env = "SLUICE_DATA", value_name = "DIR")]
-        data: Option<PathBuf>,
-        /// Project, by short or canonical name
-        project: String,
+        /// The project.
+        #[command(flatten)]
+        key: KeySelector,
     },
+}
+
+/// Selects the public key of a project.
+#[derive(Debug, Clone, Args)]
+pub struct KeySelector {
+    /// The system and the output format.
+    #[command(flatten)]
+    pub system: SystemArguments,
+    /// Tenant of the project, for --api [default: the only tenant]
+    #[arg(long, value_name = "TENANT")]
+    pub tenant: Option<String>,
+    /// Project, by short or canonical name
+    pub project: String,
 }
 
 /// Runs a `sluice secret` command: encrypts a value, imports a key pair, or prints a public key.
 ///
 /// # Errors
-/// The errors of [`encrypt`], [`import`] and [`show`].
+/// When no project or several projects have the name, a file cannot be read, or the system does not
+/// answer; for an import, as [`import`].
 pub async fn run(command: SecretCommand) -> anyhow::Result<()> {
     match command {
-        SecretCommand::Encrypt { data, project, value } => encrypt(data, &project, &value).await,
-        SecretCommand::Import { data, project, key } => import(data, &project, &key).await,
-        SecretCommand::Key { data, project } => show(data, &project).await,
+        SecretCommand::Encrypt { key, value, secret_name, field_name } => {
+            let plain = read(&value)?;
+            let encrypted = public_key(&key).await?.encrypt(plain.expose())?.to_string();
+            match (key.system.format(), secret_name) {
+                (OutputFormat::Json, _) => print_json(&json!({"encrypted": encrypted})),
+                (OutputFormat::Text, None) => print_line!("{encrypted}"),
+                (OutputFormat::Text, Some(name)) => {
+                    let indented = encrypted.replace('\n', "\n        ");
+                    print_line!(
+                        "- secret:\n    name: {name}\n    data:\n      {field_name}: {indented}"
+                    );
+                }
+            }
+            Ok(())
+        }
+        SecretCommand::Import { local, project, key } => import(local.data, &project, &key).await,
+        SecretCommand::Key { key } => {
+            let pem = public_key(&key).await?.to_pem()?;
+            match key.system.format() {
+                OutputFormat::Json => print_json(&json!({"public_key": pem})),
+                OutputFormat::Text => print_line!("{}", pem.trim_end()),
+            }
+            Ok(())
+        }
     }
 }
 
-/// Prints a project's public key as PEM. Generates and stores the key pair if there is none. The
-/// project may be one that no tenant has yet.
-///
-/// # Errors
-/// When no project or several projects have this name, or the store does not answer.
-pub async fn show(data: Option<PathBuf>, project: &str) -> anyhow::Result<()> {
-    print_line!("{}", ensure_pair(&operator(data).await?, project).await?.to_pem()?.trim_end());
-    Ok(())
-}
-
-/// Encrypts the content of a file, or of standard input for `-`, for a project, and prints it in
-/// the form for its configuration. Encrypts every byte, also a final line break. Generates and
-/// stores the project's key pair if there is none.
-///
-/// # Errors
-/// As [`show`], or when the value cannot be read.
-pub async fn encrypt(data: Option<PathBuf>, project: &str, value: &Path) -> anyhow::Result<()> {
-    let plain = read(value)?;
-    print_line!("{}", ensure_pair(&operator(data).await?, project).await?.encrypt(plain.expose())?);
-    Ok(())
+/// Returns a project's public key. Over the API, the system makes the key pair of a project of the
+/// tenant if there is none. On the data, the project may be one that no tenant has yet.
+async fn public_key(selector: &KeySelector) -> anyhow::Result<ProjectPublicKey> {
+    let KeySelector { system, tenant, project } = selector;
+    let Some(client) = system.api_client()? else {
+        return ensure_pair(&system.ports().await?, project).await;
+    };
+    let tenant = client.tenant(tenant.as_deref()).await?;
+    let path = api_path(&["tenant", &tenant, "key", &format!("{project}.pub")])?;
+    let pem = client.get_text(&path).await?;
+    ProjectPublicKey::from_pem(&pem).context("the system answered with no public key")
 }
 
 /// Reads a private key from `file`, or from standard input for `-`, and stores it for the project
-/// `named`, so that secrets encrypted for it elsewhere stay valid. An error, without storing it, if the project has another key. Importing the same key again
-/// succeeds.
+/// `named`, so that secrets encrypted for it elsewhere stay valid. An error, without storing it, if
+/// the project has another key. Importing the same key again succeeds.
 ///
 /// # Errors
-/// As [`show`], when the file has no usable private key, or when the project has another key pair.
+/// When no project or several projects have this name, the file has no usable private key, or when
+/// the project has another key pair.
 pub async fn import(data: Option<PathBuf>, named: &str, file: &Path) -> anyhow::Result<()> {
     let given = private_key(&read(file)?)?;
     let ports = operator(data).await?;

@@ -1,24 +1,12 @@
 //! `sluice status` and `sluice tenant show`: print answers of the API as text or JSON.
 
-use super::{OutputFormat, counted, print_json};
-use crate::operator_access::OperatorAccess;
-use crate::output::print_line;
-use anyhow::{Context as _, bail};
+use super::counted;
+use crate::api_client::{Client, SystemArguments, api_path};
+use crate::api_objects::ListQuery;
+use crate::output::{OutputFormat, print_json, print_line};
+use anyhow::bail;
 use clap::Args;
-use serde::de::DeserializeOwned;
 use serde_json::{Value, json};
-use std::path::PathBuf;
-use std::time::Duration;
-use url::form_urlencoded::Serializer;
-
-/// Selects the system whose API is queried.
-#[derive(Debug, Clone, Default)]
-pub struct ApiLocation {
-    /// The data directory of a local system; `None` takes the default one.
-    pub data: Option<PathBuf>,
-    /// The address of the pages; takes precedence over the data directory.
-    pub api: Option<String>,
-}
 
 /// Selects which part of the queues is shown.
 #[derive(Debug, Clone, Default, Args)]
@@ -35,130 +23,10 @@ impl StatusFilter {
     /// Returns the query string with its question mark, percent-encoded; empty if everything is
     /// shown.
     fn query(&self) -> String {
-        let mut query = Serializer::for_suffix("?".to_owned(), 1);
-        for (name, value) in [("pipeline", &self.pipeline), ("project", &self.project)] {
-            if let Some(value) = value {
-                query.append_pair(name, value);
-            }
-        }
-        Some(query.finish()).filter(|query| query.len() > 1).unwrap_or_default()
-    }
-}
-
-/// A client of the API.
-#[derive(Debug, Clone)]
-pub struct Client {
-    root: String,
-    http: reqwest::Client,
-}
-
-impl Client {
-    /// Returns a client for the system whose pages are at `root`; a final slash does not matter.
-    /// Nothing is called. Each request may take 20 seconds, and proxies of the environment are
-    /// ignored.
-    ///
-    /// # Errors
-    /// When the HTTP client cannot be created.
-    pub fn new(root: &str) -> anyhow::Result<Self> {
-        let http = reqwest::Client::builder()
-            .timeout(Duration::from_secs(20))
-            .no_proxy()
-            .build()
-            .context("could not create the HTTP client")?;
-        Ok(Self { root: root.trim_end_matches('/').to_owned(), http })
-    }
-
-    /// Returns a client for the address in `location`, or else for the local system of its data
-    /// directory. An error if the address is no http or https URL, or no system ever ran in the
-    /// directory. Nothing is called.
-    pub(super) fn of(location: &ApiLocation) -> anyhow::Result<Self> {
-        if let Some(api) = &location.api {
-            let is_address =
-                url::Url::parse(api).is_ok_and(|url| matches!(url.scheme(), "http" | "https"));
-            if !is_address {
-                bail!(
-                    "could not use {api:?} as the address of the pages: an example is http://127.0.0.1:9000/ (--api, SLUICE_WEB)"
-                );
-            }
-            return Self::new(api);
-        }
-        let data = super::data_or_default(location.data.clone())?;
-        let Some(desk) = OperatorAccess::read(&data)? else {
-            bail!(
-                "no system has ever run in {}: start one with `sluice up`, name another directory with --data, or an address of the pages with --api URL",
-                data.display()
-            );
-        };
-        Self::new(&desk.web_root)
-    }
-
-    /// Reads the API path below `/api/` and decodes its JSON. `path` may have a query and must be
-    /// percent-encoded.
-    ///
-    /// # Errors
-    /// When the system does not answer, or answers with an error; the error has the answer's
-    /// description.
-    pub async fn get<T: DeserializeOwned>(&self, path: &str) -> anyhow::Result<T> {
-        let url = format!("{}/api/{path}", self.root);
-        let answer = self.http.get(&url).send().await.with_context(|| {
-            format!("nothing answers at {}; is the system running? (`sluice up`)", self.root)
-        })?;
-        let status = answer.status();
-        let text = answer.text().await.with_context(|| {
-            format!("could not read the answer of {url}: the connection broke off")
-        })?;
-        if !status.is_success() {
-            let body: Value = serde_json::from_str(&text).unwrap_or_default();
-            match body.get("description").and_then(Value::as_str) {
-                // The description of a client error is sufficient; the address adds nothing.
-                Some(description) if status.is_client_error() => bail!("{description}"),
-                description => bail!("{url} answered {status}: {}", description.unwrap_or(&text)),
-            }
-        }
-        serde_json::from_str(&text).with_context(|| {
-            format!("could not read the answer of {url}: it is not the expected JSON")
-        })
-    }
-
-    /// Reads a page or file at a whole URL as text; `None` if the answer is not a success (any
-    /// status but 2xx).
-    ///
-    /// # Errors
-    /// When the system does not answer.
-    pub async fn text(&self, url: &str) -> anyhow::Result<Option<String>> {
-        let answer =
-            self.http.get(url).send().await.with_context(|| format!("nothing answers at {url}"))?;
-        if !answer.status().is_success() {
-            return Ok(None);
-        }
-        Ok(Some(answer.text().await.with_context(|| {
-            format!("could not read the answer of {url}: the connection broke off")
-        })?))
-    }
-
-    /// Returns the tenant with this name, or the only one if no name is given. An error that lists
-    /// the tenants if it does not exist, there are none, or no name is given and there are several.
-    pub(super) async fn tenant(&self, name: Option<&str>) -> anyhow::Result<String> {
-        let names = self.tenants().await?;
-        match (name, names.as_slice()) {
-            (_, []) => bail!(
-                "there are no tenants; store a main configuration with `sluice tenant load FILE`"
-            ),
-            (Some(name), names) if names.iter().any(|existing| existing == name) => {
-                Ok(name.to_owned())
-            }
-            (Some(name), names) => {
-                bail!("there is no tenant {name}; tenants: {}", names.join(", "))
-            }
-            (None, [one]) => Ok(one.clone()),
-            (None, many) => bail!("there are several tenants ({}); name one", many.join(", ")),
-        }
-    }
-
-    /// Returns the names of all tenants that the API lists, in its order.
-    async fn tenants(&self) -> anyhow::Result<Vec<String>> {
-        let list: Vec<Value> = self.get("tenants").await?;
-        Ok(list.iter().map(|tenant| text(tenant, "name").to_owned()).collect())
+        ListQuery::default()
+            .with("pipeline", self.pipeline.as_deref())
+            .with("project", self.project.as_deref())
+            .text()
     }
 }
 
@@ -171,12 +39,11 @@ impl Client {
 /// When the API does not answer. With several tenants, prints those that it can, then returns an
 /// error that names the others.
 pub async fn status(
-    location: &ApiLocation,
+    system: &SystemArguments,
     tenant: Option<&str>,
     filter: &StatusFilter,
-    format: OutputFormat,
 ) -> anyhow::Result<()> {
-    let client = Client::of(location)?;
+    let (client, format) = (system.client()?, system.format());
     let tenants = match tenant {
         Some(_) => vec![client.tenant(tenant).await?],
         None => client.tenants().await?,
@@ -225,8 +92,9 @@ async fn read_tenant(
     name: &str,
     filter: &StatusFilter,
 ) -> anyhow::Result<(Value, Value)> {
-    let board = client.get(&format!("tenant/{name}/board{}", filter.query())).await?;
-    let ledger = client.get(&format!("tenant/{name}/ledger")).await?;
+    let path = |last| api_path(&["tenant", name, last]);
+    let board = client.get(&format!("{}{}", path("board")?, filter.query())).await?;
+    let ledger = client.get(&path("ledger")?).await?;
     Ok((board, ledger))
 }
 
@@ -244,7 +112,7 @@ fn show_tenant(name: &str, board: &Value, ledger: &Value) {
         }
     );
     if let Some(held) = board["held"].as_str() {
-        print_line!("  EVENTS ON HOLD: {held} (`sluice manage-events`)");
+        print_line!("  EVENTS ON HOLD: {held} (`sluice tenant set-state`)");
     }
     for provider in list(board, "halted_providers") {
         print_line!("  provider {} is HALTED: {}", text(provider, "name"), text(provider, "why"));
@@ -340,16 +208,13 @@ fn show_pipeline(tenant: &str, pipeline: &Value) {
 ///
 /// # Errors
 /// When the API does not answer.
-pub async fn tenant(
-    location: &ApiLocation,
-    name: Option<&str>,
-    format: OutputFormat,
-) -> anyhow::Result<()> {
-    let client = Client::of(location)?;
+pub async fn tenant(system: &SystemArguments, name: Option<&str>) -> anyhow::Result<()> {
+    let (client, format) = (system.client()?, system.format());
     let name = client.tenant(name).await?;
-    let pipelines: Vec<Value> = client.get(&format!("tenant/{name}/pipelines")).await?;
-    let projects: Vec<Value> = client.get(&format!("tenant/{name}/projects")).await?;
-    let errors: Vec<Value> = client.get(&format!("tenant/{name}/config-errors?limit=1000")).await?;
+    let path = |last| api_path(&["tenant", &name, last]);
+    let pipelines: Vec<Value> = client.get(&path("pipelines")?).await?;
+    let projects: Vec<Value> = client.get(&path("projects")?).await?;
+    let errors: Vec<Value> = client.get(&format!("{}?limit=1000", path("config-errors")?)).await?;
     if format == OutputFormat::Json {
         print_json(
             &json!({"tenant": name, "pipelines": pipelines, "projects": projects, "config_errors": errors}),
@@ -477,18 +342,16 @@ mod tests {
             tokio::spawn(
                 async move { axum::serve(listener, Router::new().fallback(answer)).await },
             );
-        let location = ApiLocation { data: None, api: Some(api) };
-        for format in [OutputFormat::Text, OutputFormat::Json] {
-            let error = status(&location, None, &StatusFilter::default(), format)
-                .await
-                .unwrap_err()
-                .to_string();
+        let mut system = SystemArguments { api: Some(api), ..SystemArguments::default() };
+        for is_json in [false, true] {
+            system.local.json = is_json;
+            let error =
+                status(&system, None, &StatusFilter::default()).await.unwrap_err().to_string();
             assert!(error.starts_with("1 of 2 tenants could not be shown: one;"), "{error}");
             let requested = std::mem::take(&mut *paths.lock().unwrap());
             assert!(requested.contains(&"/api/tenant/two/ledger".to_owned()), "{requested:?}");
         }
-        let alone =
-            status(&location, Some("two"), &StatusFilter::default(), OutputFormat::Json).await;
+        let alone = status(&system, Some("two"), &StatusFilter::default()).await;
         assert!(alone.is_ok(), "{alone:?}");
         served.abort();
     }

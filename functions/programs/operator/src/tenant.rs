@@ -218,8 +218,8 @@ async fn stored_main(ports: &Ports) -> anyhow::Result<Option<MainConfig>> {
     parse(ports, "main.yaml", std::str::from_utf8(&object.bytes)?).await.map(|(main, _)| Some(main))
 }
 
-/// Writes a tenant's live layout to a file, for `sluice check` and `sluice freeze`, and prints how
-/// to use it. An existing file is replaced.
+/// Writes a tenant's live layout to a file, for `sluice config check` and `sluice config freeze`,
+/// and prints how to use it. An existing file is replaced.
 ///
 /// # Errors
 /// When the tenant is unknown or was never loaded, or the file cannot be written.
@@ -230,7 +230,7 @@ pub async fn snapshot(data: Option<PathBuf>, name: &str, file: &Path) -> anyhow:
     std::fs::write(file, live.layout.to_bytes())
         .with_context(|| format!("could not write {}", file.display()))?;
     print_line!(
-        "Wrote the live configuration of {name} to {}; use it with `sluice check --tenant {} DIRECTORY`.",
+        "Wrote the live configuration of {name} to {}; use it with `sluice config check --snapshot {} DIRECTORY`.",
         file.display(),
         file.display()
     );

@@ -1,8 +1,9 @@
-//! `sluice token`: signs a token for a user of the API, with the secret of an authenticator of the
-//! driver HS256.
+//! `sluice token create`: signs a token for a user of the API, with the secret of an authenticator
+//! of the driver HS256.
 
 use super::operator;
-use crate::output::print_line;
+use crate::api_client::LocalArguments;
+use crate::output::{OutputFormat, print_json, print_line};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use serde_json::{Map, Value, json};
@@ -11,17 +12,16 @@ use sluice_keys::Secret;
 use sluice_keys::signature::sign_with_shared_secret;
 use sluice_model::Timestamp;
 use sluice_records::authenticators::{self, AuthenticatorsFile, StoredAuthenticator};
-use std::path::PathBuf;
 
 /// The longest life of a token, in seconds: 30 days. A token cannot be taken back alone.
 const EXPIRES_IN_MAX: u64 = 30 * 86_400;
 
-/// The arguments of `sluice token`.
+/// The arguments of `sluice token create`.
 #[derive(Debug, Clone, Args)]
 pub struct TokenArguments {
-    /// Data directory of a local system [default: ~/.local/share/sluice]
-    #[arg(long, env = "SLUICE_DATA", value_name = "DIR")]
-    pub data: Option<PathBuf>,
+    /// The data directory and the output format.
+    #[command(flatten)]
+    pub local: LocalArguments,
     /// User that the token is for; recorded with what the user does
     #[arg(long, value_name = "USER")]
     pub user: String,
@@ -39,14 +39,14 @@ pub struct TokenArguments {
     pub authenticator: Option<String>,
 }
 
-/// Prints a token for a user, and nothing else. Stores nothing. Without `--admin`, the rules of the
-/// main configuration decide what the user may do.
+/// Prints a token for a user, alone or in a JSON object. Stores nothing. Without `--admin`, the
+/// rules of the main configuration decide what the user may do.
 ///
 /// # Errors
 /// When there is no authenticator that can sign, it does not let tokens name administrators, or the
 /// store does not answer.
 pub async fn print(arguments: TokenArguments) -> anyhow::Result<()> {
-    let ports = operator(arguments.data.clone()).await?;
+    let ports = operator(arguments.local.data.clone()).await?;
     let loaded = authenticators::load(&ports).await?;
     let stored = select(&loaded.file, arguments.authenticator.as_deref())?;
     let settings = &stored.settings;
@@ -61,7 +61,11 @@ pub async fn print(arguments: TokenArguments) -> anyhow::Result<()> {
         format!("could not make a token: the authenticator {} has no secret", settings.name)
     })?;
     let claims = claims(settings, &arguments, ports.clock.now());
-    print_line!("{}", sign(&claims, &Secret::from(secret))?);
+    let token = sign(&claims, &Secret::from(secret))?;
+    match arguments.local.format() {
+        OutputFormat::Json => print_json(&json!({"token": token})),
+        OutputFormat::Text => print_line!("{token}"),
+    }
     Ok(())
 }
 
@@ -148,7 +152,7 @@ mod tests {
             allows_override: true,
         };
         let arguments = TokenArguments {
-            data: None,
+            local: LocalArguments::default(),
             user: "ada".to_owned(),
             tenants: vec!["demo".to_owned()],
             admin: true,

@@ -22,7 +22,7 @@ impl ClientTest {
     async fn begin() -> Self {
         let system = System::start(UpOptions::default()).await.unwrap();
         configure_rows_with_one_node(&system).await.unwrap();
-        let words = ["token", "--user", "ada", "--tenant", TENANT, "--admin"];
+        let words = ["token", "create", "--user", "ada", "--tenant", TENANT, "--admin"];
         let printed = system.run(&words, "").unwrap();
         assert!(printed.status.success(), "{}", String::from_utf8_lossy(&printed.stderr));
         let token = String::from_utf8(printed.stdout).unwrap().trim().to_owned();

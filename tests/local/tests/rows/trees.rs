@@ -127,9 +127,9 @@ impl GateTest {
         .unwrap();
     }
 
-    /// Returns the output of `sluice explain` for a change.
+    /// Returns the output of `sluice change explain` for a change.
     fn explained(&self, change: &PullRequest) -> String {
-        let output = self.system.run(&["explain", &change.to_string()], "").unwrap();
+        let output = self.system.run(&["change", "explain", &change.to_string()], "").unwrap();
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
         String::from_utf8_lossy(&output.stdout).into_owned()
     }

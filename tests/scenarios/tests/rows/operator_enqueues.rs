@@ -252,7 +252,7 @@ fn the_jobs_of_an_enqueued_deleted_branch_run_on_the_default_branch() {
     assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
 }
 
-/// Pauses or discards the tenant's events, as `sluice manage-events` does.
+/// Pauses or discards the tenant's events, as `sluice tenant set-state` does.
 pub(super) fn hold_back(site: &Site, discard: bool, pause: bool, results: bool) {
     let key = sluice_records::tenant::key(&"demo".into());
     let stored = site.world.records().into_iter().find(|record| record.key == key).unwrap();

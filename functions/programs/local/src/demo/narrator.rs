@@ -3,7 +3,8 @@
 
 use crate::output::print_progress;
 use serde_json::Value;
-use sluice_operator::show::{Client, change_name, job_detail, list, text};
+use sluice_operator::api_client::Client;
+use sluice_operator::show::{change_name, job_detail, list, text};
 use std::collections::BTreeMap;
 use std::io::IsTerminal as _;
 use std::time::Instant;

@@ -6,10 +6,11 @@ mod validate;
 
 pub use aws::{AwsCredentialsReset, AwsOptions};
 
-use super::{OutputFormat, counted, operator, operator_access, print_json, tenant};
+use super::{counted, operator, operator_access, tenant};
 use crate::operator_access::{CONNECTION, HOST};
-use crate::output::print_line;
+use crate::output::{OutputFormat, print_json, print_line};
 use crate::pool_key;
+use crate::secret_file::read_secret;
 use anyhow::{Context as _, bail};
 use aws::{SecretAccessKeyFile, credentials_json, credentials_phrase};
 use bytes::Bytes;
@@ -22,7 +23,6 @@ use sluice_records::connection::{self, ConnectionsFile, StoredConnection};
 use sluice_records::pool_key::PoolKey;
 use sluice_runtime::Ports;
 use sluice_runtime::object::{PutMode, PutOutcome};
-use std::io::Read as _;
 use std::path::{Path, PathBuf};
 use validate::{GivenSecrets, driver_name, validated};
 
@@ -499,28 +499,6 @@ fn secrets(files: &SecretFiles) -> anyhow::Result<Secrets> {
         webhook_secret: read_secret(files.webhook_secret.as_deref())?,
         secret_access_key: read_secret(files.secret_access_key.as_deref())?,
     })
-}
-
-/// Reads a secret from a file, or from standard input for `-`, without final line breaks. `None`
-/// without a file. An error if it is empty.
-pub(super) fn read_secret(file: Option<&Path>) -> anyhow::Result<Option<String>> {
-    let Some(file) = file else { return Ok(None) };
-    let mut text = String::new();
-    let is_input = file == Path::new("-");
-    if is_input {
-        std::io::stdin()
-            .read_to_string(&mut text)
-            .context("could not read the secret from standard input")?;
-    } else {
-        text = std::fs::read_to_string(file)
-            .with_context(|| format!("could not read {}", file.display()))?;
-    }
-    let text = text.trim_end_matches(['\r', '\n']);
-    if text.is_empty() {
-        let from = if is_input { "standard input".to_owned() } else { file.display().to_string() };
-        bail!("could not read the secret: {from} is empty");
-    }
-    Ok(Some(text.to_owned()))
 }
 
 /// Reads the stored connections, with the tag that `write` needs to notice another writer. Without

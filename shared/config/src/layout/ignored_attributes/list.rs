@@ -47,8 +47,8 @@ pub(super) const NO_EFFECT: &str = "not supported yet and has no effect on nodes
 pub(super) const OF_CLOUD_NODES: &str =
     "only nodes of clouds have it; user and port of a static node are in `nodes`";
 
-/// Every attribute that is read and has no effect yet. `sluice check`, `sluice tenant show` and
-/// `sluice tenant load` warn of these where they are used, and of no others.
+/// Every attribute that is read and has no effect yet. `sluice config check`, `sluice tenant show`
+/// and `sluice tenant load` warn of these where they are used, and of no others.
 pub const IGNORED_ATTRIBUTES: &[IgnoredAttribute] = &[
     partly("image", "type", "images that are built", "requests for its labels fail"),
     partly("job", "ansible-version", "9", "all jobs run with Ansible 11"),
