@@ -45,8 +45,8 @@ pub enum NodeError {
     },
     /// The kernel refuses a user namespace.
     #[error(
-        "this machine refuses a user namespace ({why}); allow it \
-         (`sysctl user.max_user_namespaces`, or the container's settings)"
+        "this machine refuses a user namespace with mounts and processes of its own ({why}); allow \
+         it (`sysctl user.max_user_namespaces`, or the container's settings)"
     )]
     NamespaceRefused {
         /// What `unshare` printed.
@@ -96,7 +96,7 @@ struct RootIds {
 
 impl Rights {
     /// Returns the rights of this process. An error if a program is missing, the user has no ids
-    /// for nodes, or the kernel refuses a user namespace, which is tried.
+    /// for nodes, or the kernel refuses a user namespace with mounts and processes, which is tried.
     pub(super) fn find() -> Result<Self, NodeError> {
         for (program, package) in
             [("unshare", "util-linux"), ("newuidmap", "uidmap"), ("newgidmap", "uidmap")]
@@ -112,7 +112,10 @@ impl Rights {
         };
         let ids = RootIds { user: first("/etc/subuid")?, group: first("/etc/subgid")? };
         let rights = Self { root: is_root().then_some(ids) };
-        let output = rights.mapped("true").output();
+        // A node mounts and has processes of its own, which some containers refuse.
+        let mut trial = rights.mapped("unshare");
+        trial.args(["--mount", "--pid", "--fork", "--", "mount", "-c", "-t", "proc"]);
+        let output = trial.args(["proc", "/proc"]).output();
         let output = output
             .map_err(|error| NodeError::NamespaceRefused { why: format!("unshare: {error}") })?;
         if !output.status.success() {
@@ -149,6 +152,7 @@ impl Rights {
     /// directory: `unshare` with namespaces of its own for users, files, processes, its name and,
     /// if `network` says so, its network. The shell script `begin` and its arguments are to be
     /// added. The process that starts stays outside of the process namespace, and is in all others.
+    /// What it runs is in no other group than root's.
     pub(super) fn node(&self, image: &Path, network: NetworkNamespace) -> Command {
         const MOUNT: &str = "mount -c --bind \"$1\" image && shift && exec unshare \"$@\"";
         let mut command = Command::new("unshare");
@@ -164,7 +168,7 @@ impl Rights {
         if network == NetworkNamespace::Own {
             command.arg("--net");
         }
-        command.args(["--", "/bin/sh", "-c"]);
+        command.args(["--", "setpriv", "--clear-groups", "--", "/bin/sh", "-c"]);
         command
     }
 

@@ -33,7 +33,17 @@ for place in proc sys dev run; do
 done
 mount -c -t proc proc proc
 # Only the owner of a network has a view of it.
-if [ -n "$address" ]; then mount -c -t sysfs sysfs sys; else mount -c --rbind /sys sys; fi
+if [ -n "$address" ]; then
+    mount -c -t sysfs sysfs sys
+else
+    # In parts, since control groups, also below /sys, may belong to the user that is root of the node.
+    mount -c -t tmpfs -o mode=755,nosuid,nodev,noexec tmpfs sys
+    for part in block bus class dev devices module; do
+        [ -d /sys/$part ] || continue
+        mkdir sys/$part
+        mount -c --bind /sys/$part sys/$part
+    done
+fi
 mount -c -t tmpfs -o mode=755,nosuid tmpfs dev
 for device in null zero full random urandom tty; do
     : >dev/$device
@@ -59,9 +69,18 @@ if [ -n "$address" ]; then
     ip link set eth0 up
     ip route add default via "$gateway"
 fi
+# What was root is now over the node's, and reachable until it is unmounted: no program of the node may run before. So a
+# program of this machine that began in another mount namespace unmounts it.
+mkfifo dev/pivoted
+exec 3<>dev/pivoted
+rm dev/pivoted
+unshare --mount -- /bin/sh -c 'read -r pivoted && exec umount --namespace proc/1/ns/mnt -c -n -l /' <&3 &
 pivot_root . .
-umount -l .
+echo >&3
+wait $!
+exec 3>&-
 cd /
+# From here on programs are the node's.
 rm -f /etc/resolv.conf
 printf '%s\n' "$resolver" >/etc/resolv.conf
-exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root setpriv --clear-groups -- "$@"
+exec env -i PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin HOME=/root "$@"
