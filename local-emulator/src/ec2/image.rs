@@ -5,12 +5,13 @@
 //! recipe; all emulators of a user share it. An image of a node is a copy of its files, below the
 //! emulator's own directory.
 
+use super::process::clear_environment;
 use super::rights::{NodeError, Rights, is_root, need_program, succeed};
 use super::{Boot, Ec2Options};
 use std::collections::VecDeque;
 use std::fs::{self, TryLockError};
 use std::io::{self, BufRead as _, BufReader};
-use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -71,10 +72,7 @@ pub(super) fn of_suite(
     need_program("mmdebstrap", "mmdebstrap")?;
     let make = || -> io::Result<()> {
         fs::create_dir_all(cache)?;
-        let lock = fs::File::options()
-            .create(true)
-            .append(true)
-            .open(cache.join(format!("{name}.lock")))?;
+        let lock = open_lock(cache, &name)?;
         match lock.try_lock() {
             Ok(()) => {}
             Err(TryLockError::WouldBlock) => {
@@ -92,7 +90,10 @@ pub(super) fn of_suite(
         ));
         let part = cache.join(format!("{name}.part"));
         rights.remove(&part)?;
-        run_recipe(suite, rights, &part, progress)?;
+        if let Err(error) = run_recipe(suite, rights, &part, progress) {
+            rights.remove(&part)?;
+            return Err(error);
+        }
         fs::rename(&part, &directory)
     };
     make().map_err(|error| failed(error.to_string()))?;
@@ -108,6 +109,36 @@ pub(super) fn rights_to_boot(options: &Ec2Options) -> Result<Rights, NodeError> 
         true => Ok(rights),
         false => need_program("mmdebstrap", "mmdebstrap").map(|()| rights),
     }
+}
+
+/// Deletes what is left in `cache` of images whose making was interrupted. A failure is logged. What
+/// another process makes stays.
+pub(super) fn remove_unfinished(cache: &Path, rights: &Rights) {
+    for part in parts(cache) {
+        let name = part.file_stem().unwrap_or_default().to_string_lossy();
+        let removed = open_lock(cache, &name).and_then(|lock| match lock.try_lock() {
+            Ok(()) => rights.remove(&part),
+            Err(TryLockError::WouldBlock) => Ok(()),
+            Err(TryLockError::Error(error)) => Err(error),
+        });
+        if let Err(error) = removed {
+            tracing::warn!(directory = %part.display(), %error, "an unfinished image is left behind");
+        }
+    }
+}
+
+/// Returns the unfinished images in a directory of images, which may be missing.
+pub(super) fn parts(directory: &Path) -> impl Iterator<Item = PathBuf> {
+    let entries = fs::read_dir(directory).into_iter().flatten().flatten();
+    let paths = entries.map(|entry| entry.path());
+    paths.filter(|path| path.extension().is_some_and(|extension| extension == "part"))
+}
+
+/// Opens the file that a process locks while it makes the image with this name; creates a missing
+/// one, for this user only.
+fn open_lock(cache: &Path, name: &str) -> io::Result<fs::File> {
+    let file = cache.join(format!("{name}.lock"));
+    fs::File::options().create(true).append(true).mode(0o600).open(file)
 }
 
 /// Returns the name of a suite's image in the cache, which has a digest of the recipe.
@@ -192,9 +223,10 @@ fn copy_node(rights: &Rights, process: u32, part: &Path) -> io::Result<()> {
     if let Some(parent) = part.parent() {
         fs::create_dir_all(parent)?;
     }
-    // The node's own tar, with the node's rights.
-    let mut pack = Command::new("nsenter");
-    pack.args(["--target", &process.to_string(), "--user", "--mount", "--"]);
+    // The node's own tar, with the node's rights, and without this machine's terminal.
+    let mut pack = Command::new("setsid");
+    clear_environment(&mut pack).args(["nsenter", "--target", &process.to_string()]);
+    pack.args(["--user", "--mount", "--pid", "--net", "--ipc", "--uts", "--"]);
     pack.args(["tar", "--create", "--one-file-system", "--numeric-owner", "--xattrs"]);
     pack.args(["--xattrs-include=security.capability", "--file=-", "--directory=/"]);
     pack.args(LEFT_OUT.iter().map(|what| format!("--exclude={what}"))).arg(".");

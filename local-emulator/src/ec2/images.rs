@@ -201,8 +201,14 @@ pub(super) fn remove_unused(ec2: &Ec2) -> Result<(), StoreError> {
     Ok(())
 }
 
-/// Marks the images as failed whose copying ended with an earlier emulator.
+/// Marks the images as failed whose copying ended with an earlier emulator, and deletes what was
+/// copied. A failure to delete is logged.
 pub(super) fn fail_unfinished(ec2: &Ec2) -> Result<(), StoreError> {
+    for part in image::parts(&ec2.inner.options.directory.join("images")) {
+        if let Err(error) = ec2.inner.host.remove(&part) {
+            tracing::warn!(directory = %part.display(), %error, "an unfinished image is left behind");
+        }
+    }
     let images = ec2.store().images()?;
     for image in images.iter().filter(|image| image.state == ImageState::Pending) {
         ec2.store().set_image_state(&image.id, ImageState::Failed)?;

@@ -17,7 +17,6 @@ use super::server::{host_keys, sshd_config};
 use super::store::Record;
 use super::user_data::{self, Setup};
 use super::{Ec2Options, Isolation, sandbox};
-use rustix::process::{Pid, Signal, kill_process_group};
 use std::collections::{BTreeSet, HashMap};
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -229,10 +228,10 @@ impl Host {
             false => matches!(self.form(), Form::Sandboxes { .. }),
         };
         let ground = if is_sandbox { Ground::HostFiles } else { Ground::Image(image()?) };
+        // The first boot, if an earlier emulator died while it ran: it would change the files that
+        // are created again. Or what outlived the process that led it.
+        end_processes(&directory, None)?;
         if !is_installed {
-            // The first boot, if an earlier emulator died while it ran: it would change the files
-            // that are created again.
-            end_processes(&directory, None)?;
             self.install(&directory, record, &ground)?;
         }
         *child = Some(self.sshd(&directory, record, &ground)?);
@@ -413,11 +412,11 @@ impl Host {
         let files = if directory.join("upper").exists() { "overlay" } else { "copy" };
         let mut command = rights.node(image, namespace);
         command.args([BEGIN, "begin.sh", &record.id, files, &own, &gateway]).args(program);
-        process::start(&command, directory, log.try_clone()?, log, |process| match &network {
-            Network::Shared { .. } => Ok(()),
-            Network::Own(bridge) => {
-                process::await_network(process)?;
-                bridge.attach(address, process)
+        process::start(&command, directory, log.try_clone()?, log, |process| {
+            process::note_first(process, directory)?;
+            match &network {
+                Network::Shared { .. } => Ok(()),
+                Network::Own(bridge) => bridge.attach(address, process),
             }
         })
     }
@@ -473,30 +472,32 @@ fn describe(rights: &Rights, instance: &Path, record: &Record, setup: &Setup) ->
 }
 
 /// Kills the machine's processes, `started` or those that the process file names, and waits until
-/// they are gone; then deletes the process file. Without `started` it is an error if the process
-/// that the file names is still there after five seconds. Nothing to kill is no error.
+/// they are gone; then deletes the process file. It is an error if the first process of the
+/// machine's namespace, or without `started` the process that the file names, is still there after
+/// five seconds; the file stays then. Nothing to kill is no error.
 fn end_processes(directory: &Path, started: Option<Child>) -> io::Result<()> {
     // A child keeps its process id until it is waited for, even if its note is gone.
     let leader = started.as_ref().map(Child::id).or_else(|| living(directory));
-    // With it the kernel ends everything else in the machine, which takes its time.
-    let first = leader.and_then(process::first_inside).map(process::Identity::of);
-    if let Some(pid) = leader.and_then(|pid| Pid::from_raw(i32::try_from(pid).ok()?)) {
-        // The whole group: the process outside, and inside the first one of the namespace.
-        let _ = kill_process_group(pid, Signal::KILL);
-    }
+    let first = process::kill_machine(leader, directory);
     match started {
         Some(mut started) => drop(started.wait()),
         None => wait_until(END_LIMIT, || living(directory).is_none()),
     }
+    let stays = |process: u32| {
+        Err(io::Error::other(format!(
+            "process {process} was killed and is still there after {END_LIMIT:?}"
+        )))
+    };
     if let Some(first) = first {
         wait_until(END_LIMIT, || !first.lives());
+        if first.lives() {
+            return stays(first.id());
+        }
     }
-    if let Some(pid) = living(directory) {
-        return Err(io::Error::other(format!(
-            "process {pid} was killed and is still there after {END_LIMIT:?}"
-        )));
+    if let Some(leader) = living(directory) {
+        return stays(leader);
     }
-    let _ = fs::remove_file(directory.join(NOTE));
+    process::forget(directory);
     Ok(())
 }
 

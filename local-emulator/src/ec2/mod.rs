@@ -286,7 +286,8 @@ impl Ec2 {
     }
 }
 
-/// Makes the images of the options that are missing, so that the first launch need not wait.
+/// Makes the images of the options that are missing, so that the first launch need not wait, and
+/// deletes what is left of interrupted attempts.
 /// `progress` gets lines about what takes long, and none if the images exist. Blocks, about a
 /// minute if an image is missing.
 ///
@@ -294,6 +295,7 @@ impl Ec2 {
 /// When this machine allows sandboxes only, or an image cannot be made; the text says what to do.
 pub fn prepare(options: &Ec2Options, progress: &dyn Fn(&str)) -> Result<(), NodeError> {
     let rights = image::rights_to_boot(options)?;
+    image::remove_unfinished(&options.image_cache, &rights);
     for known in options.images.iter().filter(|image| image.boot != Boot::Never) {
         image::of_suite(&options.image_cache, &known.suite, &rights, progress)?;
     }
