@@ -2,8 +2,12 @@
 //! node's network namespace is attached by a pair of virtual interfaces.
 //!
 //! This machine reaches the nodes. They reach each other and, translated, what this machine
-//! reaches; of this machine only its answers to them and to `ping`. Link-local addresses, where
-//! clouds keep the credentials of machines, are closed to them, and all of IPv6.
+//! reaches; of this machine only its answers to them and to `ping`, and not what it redirects
+//! elsewhere. The addresses where clouds keep the credentials of machines are closed to them, and
+//! all of IPv6.
+//!
+//! Nodes need this machine's forwarding. Where an emulator had to switch it on, this machine
+//! forwards for nodes only.
 //!
 //! The number of the subnet is in the name of the bridge, so that creating the bridge reserves it.
 //! The bridge's hardware address is a digest of the emulator's directory, by which an emulator
@@ -15,6 +19,7 @@ use super::rights::{is_root, need_program};
 use std::fs;
 use std::io::{self, Write as _};
 use std::net::Ipv4Addr;
+use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -23,12 +28,19 @@ use std::process::{Command, Stdio};
 const SUBNETS: u32 = 512;
 /// The file with the number of the subnet, written before anything is created.
 const NOTE: &str = "network";
-/// Serialises what emulators do to the whole machine.
-const LOCK: &str = "/run/lock/sluice-nodes";
+/// Serialises what emulators do to the whole machine. Only root may open it.
+const LOCK: &str = "/run/sluice-nodes.lock";
 /// Exists while an emulator has switched forwarding on; whose bridge goes last switches it off.
 const FORWARDED: &str = "/run/sluice-forwards";
+/// The table of rules that exists while an emulator has switched forwarding on.
+const FORWARDING_TABLE: &str = "sluice_forwarding";
 /// What the names of bridges begin with; the number of the subnet follows.
 const NAME: &str = "sluice-";
+/// Where clouds keep the credentials of machines, and all subnets of nodes.
+const CLOSED: &str = "169.254.0.0/16, 168.63.129.16, 100.100.100.200, 198.18.0.0/15";
+/// The shortest prefix of a route that says something about a network: a VPN covers all addresses
+/// by shorter ones.
+const PREFIX_MIN: u8 = 8;
 /// The kernel takes aliases that are shorter.
 const ALIAS_END: usize = 256;
 const FORWARDING: &str = "/proc/sys/net/ipv4/ip_forward";
@@ -116,10 +128,15 @@ impl Bridge {
     }
 
     /// Attaches the network namespace of a process to the bridge, as the node with this address,
-    /// whose interface there is `eth0`.
+    /// whose interface there is `eth0`. Sets the filter before.
     pub(super) fn attach(&self, address: Ipv4Addr, process: u32) -> io::Result<()> {
         // That of an earlier start vanishes some time after its last process.
         self.detach(address);
+        {
+            // Other software of this machine may have deleted all rules.
+            let _lock = lock()?;
+            self.close_off()?;
+        }
         let (name, mtu) = (self.interface(address), self.mtu.to_string());
         let process = process.to_string();
         // Of the address, because this machine remembers that of an earlier node for a minute.
@@ -170,12 +187,25 @@ impl Bridge {
         }
         ip(&["address", "replace", &gateway, "dev", &name])?;
         ip(&["link", "set", &name, "up"])?;
-        nft(&self.filter())?;
-        if fs::read_to_string(FORWARDING)?.trim() == "0" {
+        let is_off = fs::read_to_string(FORWARDING)?.trim() == "0";
+        if is_off {
             fs::write(FORWARDED, "")?;
-            fs::write(FORWARDING, "1")?;
         }
-        Ok(())
+        self.close_off()?;
+        match is_off {
+            true => fs::write(FORWARDING, "1"),
+            false => Ok(()),
+        }
+    }
+
+    /// Sets the rules of this bridge and, if an emulator has switched forwarding on, those that
+    /// keep this machine from forwarding for others than nodes. The caller holds the lock.
+    fn close_off(&self) -> io::Result<()> {
+        nft(&self.filter())?;
+        match Path::new(FORWARDED).exists() {
+            true => nft(&forwarding_filter()),
+            false => Ok(()),
+        }
     }
 
     /// Returns the rules of this bridge as a script that replaces earlier ones.
@@ -190,12 +220,14 @@ impl Bridge {
              iifname \"{name}\" meta nfproto ipv6 drop\n\
              iifname \"{name}\" ip saddr != {subnet} drop\n\
              iifname \"{name}\" oifname \"{name}\" accept\n\
-             iifname \"{name}\" ip daddr {{ 169.254.0.0/16, 198.18.0.0/15 }} drop\n\
+             iifname \"{name}\" ct status dnat drop\n\
+             iifname \"{name}\" ip daddr {{ {CLOSED} }} drop\n\
              oifname \"{name}\" ct state != {{ established, related }} drop\n\
              }}\n\
              chain input {{\n\
              type filter hook input priority filter; policy accept;\n\
              iifname \"{name}\" meta nfproto ipv6 drop\n\
+             iifname \"{name}\" ip saddr != {subnet} drop\n\
              iifname \"{name}\" ct state {{ established, related }} accept\n\
              iifname \"{name}\" icmp type echo-request accept\n\
              iifname \"{name}\" drop\n\
@@ -209,19 +241,43 @@ impl Bridge {
     }
 
     /// Deletes the bridge with its rules. The last one also switches forwarding off, if an emulator
-    /// has switched it on. The caller holds the lock.
+    /// has switched it on and nothing else seems to need it. The caller holds the lock.
     fn delete(&self) -> io::Result<()> {
         let name = self.name();
         nft(&format!("add table inet {name}\ndelete table inet {name}\n"))?;
         if Path::new(INTERFACES).join(&name).exists() {
             ip(&["link", "delete", &name])?;
         }
-        if !others_exist() && Path::new(FORWARDED).exists() {
-            fs::write(FORWARDING, "0")?;
-            fs::remove_file(FORWARDED)?;
+        if interfaces().any(|name| name.starts_with(NAME)) || !Path::new(FORWARDED).exists() {
+            return Ok(());
         }
-        Ok(())
+        match interfaces().find(|name| is_virtual(name)) {
+            Some(other) => {
+                tracing::warn!(
+                    interface = other,
+                    "net.ipv4.ip_forward, which this system had switched on, stays on: the interface may need it"
+                );
+            }
+            None => fs::write(FORWARDING, "0")?,
+        }
+        nft(&format!("add table inet {FORWARDING_TABLE}\ndelete table inet {FORWARDING_TABLE}\n"))?;
+        fs::remove_file(FORWARDED)
     }
+}
+
+/// Returns the rules that keep this machine from forwarding for others than nodes, as a script that
+/// replaces earlier ones.
+fn forwarding_filter() -> String {
+    format!(
+        "add table inet {FORWARDING_TABLE}\n\
+         delete table inet {FORWARDING_TABLE}\n\
+         table inet {FORWARDING_TABLE} {{\n\
+         chain forward {{\n\
+         type filter hook forward priority filter; policy accept;\n\
+         iifname != \"{NAME}*\" oifname != \"{NAME}*\" drop\n\
+         }}\n\
+         }}\n"
+    )
 }
 
 /// Removes the network of the emulator with this directory, found by its note: bridge, rules and,
@@ -270,18 +326,38 @@ fn create(directory: &Path, owner: &str) -> io::Result<Bridge> {
     Err(io::Error::other("all subnets of 198.18.0.0/15 are in use"))
 }
 
-/// Returns whether this machine has a route to the bridge's subnet, other than the default one.
+/// Returns whether this machine has a route to the bridge's subnet, other than those to all
+/// networks.
 fn is_routed(bridge: &Bridge) -> io::Result<bool> {
     let subnet = format!("{}/24", bridge.address(0));
     let covering = ip_output(&["-4", "route", "show", "match", &subnet])?;
     let within = ip_output(&["-4", "route", "show", "root", &subnet])?;
-    Ok(covering.lines().any(|line| !line.starts_with("default")) || !within.trim().is_empty())
+    Ok(covering.lines().any(is_particular) || !within.trim().is_empty())
 }
 
-/// Returns whether any emulator's bridge exists on this machine.
-fn others_exist() -> bool {
+/// Returns whether a route, as a line of `ip route`, leads to some networks only: it is not the
+/// default route, nor half of it.
+fn is_particular(route: &str) -> bool {
+    // The destination follows the type of the route, if that is not the usual one.
+    let mut words = route.split_whitespace();
+    let destination =
+        words.find(|word| *word == "default" || word.starts_with(|first: char| first.is_numeric()));
+    match destination.unwrap_or_default().split_once('/') {
+        Some((_, prefix)) => prefix.parse().unwrap_or(u8::MAX) >= PREFIX_MIN,
+        None => destination != Some("default"),
+    }
+}
+
+/// Returns the names of this machine's interfaces.
+fn interfaces() -> impl Iterator<Item = String> {
     let names = fs::read_dir(INTERFACES).into_iter().flatten().flatten();
-    names.map(|entry| entry.file_name()).any(|name| name.to_string_lossy().starts_with(NAME))
+    names.map(|entry| entry.file_name().to_string_lossy().into_owned())
+}
+
+/// Returns whether an interface is a bridge or a tunnel, for which a machine usually forwards.
+fn is_virtual(interface: &str) -> bool {
+    let files = Path::new(INTERFACES).join(interface);
+    files.join("bridge").exists() || files.join("tun_flags").exists()
 }
 
 /// Returns the hardware address of the bridge of the emulator with this directory, which must
@@ -335,8 +411,7 @@ fn mtu() -> u32 {
 
 /// Waits for the lock of all emulators on this machine; dropping the file frees it.
 fn lock() -> io::Result<fs::File> {
-    fs::create_dir_all("/run/lock")?;
-    let file = fs::File::options().create(true).append(true).open(LOCK)?;
+    let file = fs::File::options().create(true).append(true).mode(0o600).open(LOCK)?;
     file.lock()?;
     Ok(file)
 }
@@ -401,6 +476,18 @@ mod tests {
         let own = Network::Own(first);
         assert!(own.contains("198.18.0.9") && !own.contains("198.18.1.9"));
         assert!(!own.contains("127.16.0.1"), "an address of a shared network");
+    }
+
+    /// C4: a VPN whose routes cover all addresses leaves the subnets free.
+    #[test]
+    fn a_route_to_all_networks_takes_no_subnet() {
+        for free in ["default via 10.0.0.1 dev eth0", "128.0.0.0/1 dev tun0", "unreachable default"]
+        {
+            assert!(!is_particular(free), "{free}");
+        }
+        for taken in ["198.18.0.0/15 dev lab", "unreachable 198.0.0.0/8", "198.18.3.4 dev lab"] {
+            assert!(is_particular(taken), "{taken}");
+        }
     }
 
     /// C4: what another emulator made is left alone.
