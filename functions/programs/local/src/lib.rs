@@ -142,7 +142,8 @@ impl Local {
     /// on the same directory again resumes.
     ///
     /// # Errors
-    /// When something cannot be started; everything else is stopped again.
+    /// When something cannot be started, or the image of local nodes cannot be made; everything
+    /// else is stopped again.
     pub async fn start(options: LocalOptions) -> anyhow::Result<Self> {
         std::fs::create_dir_all(&options.data).with_context(|| {
             format!("could not create the data directory {}", options.data.display())
@@ -155,11 +156,7 @@ impl Local {
         let ports = LocalPorts::free(options.port, options.forge)?;
         let identity = Identity::open(&data, ports.forge)?;
         let pages = format!("http://127.0.0.1:{}/", options.port);
-        // Without machines of their own, nodes are sandboxes: [`Self::isolation_of_nodes`] says so.
-        let isolation = match prepare_nodes().await {
-            Ok(()) => Isolation::Full,
-            Err(error) => Isolation::Sandbox { why: error.to_string() },
-        };
+        let isolation = isolation(prepare_nodes().await)?;
         let ec2 = Ec2::open(Ec2Options { isolation, ..Ec2Options::new(data.join("ec2")) })
             .context("could not open the state of the nodes")?;
         match Components::start(&options, &ports, &data, &identity, &ec2, &pages).await {
@@ -290,6 +287,18 @@ pub async fn prepare_nodes() -> Result<(), NodeError> {
     match tokio::task::spawn_blocking(prepare).await {
         Ok(prepared) => prepared,
         Err(panicked) => std::panic::resume_unwind(panicked.into_panic()),
+    }
+}
+
+/// Returns how far nodes are separated from this machine, by how the preparation of their image
+/// ended. Nodes are sandboxes where this machine lacks what machines need, and
+/// [`Local::isolation_of_nodes`] says so. An image that only failed is an error: sandboxes read this
+/// machine's files, which a broken download must not permit.
+fn isolation(prepared: Result<(), NodeError>) -> Result<Isolation, NodeError> {
+    match prepared {
+        Ok(()) => Ok(Isolation::Full),
+        Err(error @ NodeError::ImageFailed { .. }) => Err(error),
+        Err(error) => Ok(Isolation::Sandbox { why: error.to_string() }),
     }
 }
 
@@ -605,6 +614,21 @@ async fn start_forge(data: &Path, identity: &Identity, pages: &str) -> anyhow::R
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// C4: a failed download does not make nodes read this machine's files.
+    #[test]
+    fn nodes_are_sandboxes_only_where_this_machine_lacks_the_means() {
+        let failed = NodeError::ImageFailed {
+            name: "bookworm".to_owned(),
+            directory: "/cache".to_owned(),
+            why: "no network".to_owned(),
+        };
+        assert_eq!(isolation(Err(failed.clone())), Err(failed));
+        let missing = NodeError::ProgramMissing { program: "unshare", package: "util-linux" };
+        let why = missing.to_string();
+        assert_eq!(isolation(Err(missing)), Ok(Isolation::Sandbox { why }));
+        assert_eq!(isolation(Ok(())), Ok(Isolation::Full));
+    }
 
     /// C1.1
     #[test]
