@@ -69,17 +69,26 @@ if [ -n "$address" ]; then
     ip link set eth0 up
     ip route add default via "$gateway"
 fi
-# What was root is now over the node's, and reachable until it is unmounted: no program of the node may run before. So a
-# program of this machine that began in another mount namespace unmounts it.
-mkfifo dev/pivoted
-exec 3<>dev/pivoted
-rm dev/pivoted
-unshare --mount -- /bin/sh -c 'read -r pivoted && exec umount --namespace proc/1/ns/mnt -c -n -l /' <&3 &
+# After pivot_root, what was root is over the node's, and reachable until it is unmounted: no program of the node may
+# run meanwhile. So a program of this machine unmounts it, which has begun in another mount namespace before.
+mkfifo dev/begun dev/pivoted
+exec 3<>dev/begun 4<>dev/pivoted
+rm dev/begun dev/pivoted
+{
+    unshare --mount -- /bin/sh -c \
+        'echo yes >&3 && read -r pivoted <&4 && exec umount --namespace proc/1/ns/mnt -c -n -l /' || {
+        echo no >&3
+        false
+    }
+} &
+read -r begun <&3
+[ "$begun" = yes ]
 pivot_root . .
-echo >&3
+echo yes >&4
 wait $!
-exec 3>&-
+exec 3>&- 4>&-
 cd /
+unset OLDPWD
 # From here on programs are the node's.
 rm -f /etc/resolv.conf
 printf '%s\n' "$resolver" >/etc/resolv.conf
