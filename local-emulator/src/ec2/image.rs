@@ -289,3 +289,37 @@ pub(super) fn files_in(rights: &Rights, directory: &Path) -> io::Result<NodeFile
         }
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// C4: neither a killed emulator nor a failure leaves files of an image for ever.
+    #[test]
+    fn an_unfinished_image_is_removed_unless_another_process_makes_it() {
+        let rights = match Rights::find() {
+            Ok(rights) => rights,
+            Err(error) => return eprintln!("SKIPPED: unfinished images: {error}"),
+        };
+        let cache = tempfile::tempdir().unwrap();
+        for name in ["left-1", "made-2"] {
+            fs::create_dir_all(cache.path().join(format!("{name}.part/root"))).unwrap();
+        }
+        let lock = open_lock(cache.path(), "made-2").unwrap();
+        assert_eq!(lock.metadata().unwrap().permissions().mode() & 0o777, 0o600);
+        lock.lock().unwrap();
+        remove_unfinished(cache.path(), &rights);
+        let left: Vec<_> = parts(cache.path()).collect();
+        assert_eq!(left, [cache.path().join("made-2.part")]);
+        drop(lock);
+        remove_unfinished(cache.path(), &rights);
+        assert_eq!(parts(cache.path()).count(), 0);
+        // The recipe fails at once without a suite.
+        let failed = of_suite(cache.path(), "", &rights, &|_| ());
+        assert!(
+            matches!(failed, Err(NodeError::ImageFailed { .. } | NodeError::ProgramMissing { .. })),
+            "{failed:?}"
+        );
+        assert_eq!(parts(cache.path()).count(), 0);
+    }
+}

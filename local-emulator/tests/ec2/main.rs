@@ -2,7 +2,9 @@
 //! emulator.
 #![allow(clippy::unwrap_used, missing_docs, reason = "a test may panic")]
 
+mod hostile;
 mod nodes;
+mod reach;
 mod support;
 
 use sluice_cloud::{
