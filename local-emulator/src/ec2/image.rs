@@ -24,6 +24,16 @@ const STEPS: [&str; 5] = ["running apt-get", "downloading", "extracting", "insta
 /// What an image has nothing of: files of the running system.
 const LEFT_OUT: [&str; 5] = ["./dev/*", "./proc/*", "./sys/*", "./run/*", "./tmp/*"];
 
+/// The namespaces of a node and the options of `nsenter` for them.
+const NAMESPACES: [(&str, &str); 6] = [
+    ("user", "--user"),
+    ("mnt", "--mount"),
+    ("pid", "--pid"),
+    ("net", "--net"),
+    ("ipc", "--ipc"),
+    ("uts", "--uts"),
+];
+
 /// Where a machine's image is mounted in its directory, which a sandbox lacks.
 pub(super) const MOUNT_POINT: &str = "image";
 
@@ -226,8 +236,14 @@ fn copy_node(rights: &Rights, process: u32, part: &Path) -> io::Result<()> {
     // The node's own tar, with the node's rights, and without this machine's terminal.
     let mut pack = Command::new("setsid");
     clear_environment(&mut pack).args(["nsenter", "--target", &process.to_string()]);
-    pack.args(["--user", "--mount", "--pid", "--net", "--ipc", "--uts", "--"]);
-    pack.args(["tar", "--create", "--one-file-system", "--numeric-owner", "--xattrs"]);
+    let namespace = |of: &str, name: &str| fs::read_link(format!("/proc/{of}/ns/{name}"));
+    for (name, option) in NAMESPACES {
+        // One that the node shares with this machine, such as the network, cannot be entered.
+        if namespace(&process.to_string(), name)? != namespace("self", name)? {
+            pack.arg(option);
+        }
+    }
+    pack.args(["--", "tar", "--create", "--one-file-system", "--numeric-owner", "--xattrs"]);
     pack.args(["--xattrs-include=security.capability", "--file=-", "--directory=/"]);
     pack.args(LEFT_OUT.iter().map(|what| format!("--exclude={what}"))).arg(".");
     pack.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());

@@ -152,10 +152,8 @@ impl Bridge {
     /// Removes the interface of the node with this address; a missing one is no error.
     pub(super) fn detach(&self, address: Ipv4Addr) {
         let name = self.interface(address);
-        if Path::new(INTERFACES).join(&name).exists() {
-            // The kernel may remove it at the same moment.
-            let _ = ip(&["link", "delete", &name]);
-        }
+        // It may be missing, and the kernel may remove it at the same moment.
+        let _ = ip(&["link", "delete", &name]);
     }
 
     fn address(&self, last: u8) -> Ipv4Addr {

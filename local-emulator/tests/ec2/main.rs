@@ -19,8 +19,8 @@ use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
 use support::{
-    World, driver, emulator, emulator_of, filter, spec, ssh_with, start, target, until_checked,
-    until_checked_as, until_state,
+    World, call, driver, emulator, emulator_of, filter, spec, ssh_with, start, target,
+    until_checked, until_checked_as, until_state,
 };
 
 /// L2.6, Z1.8: launched, booted, checked, used, terminated.
@@ -217,6 +217,11 @@ async fn machines_work_without_root() {
         let port = target(&running).port.to_string();
         let said = ssh_with(directory.path(), &pair, &["-tt", "-p", &port, &login, "tty"]);
         assert!(said.contains("/dev/pts/"), "{user} is given no terminal: {said}");
+        let create = [("Action", "CreateImage"), ("InstanceId", &launched.id.0), ("Name", user)];
+        let (status, answer) = call(&emulator.endpoint, &create).await;
+        assert_eq!(status, 200, "{answer}");
+        let image = nodes::between(&answer, "<imageId>", "</imageId>");
+        nodes::until_image(&emulator.endpoint, &image, "available").await;
         driver.terminate(None, std::slice::from_ref(&launched.id)).await.unwrap();
         until_state(&driver, &launched.id, InstanceState::Terminated).await;
     }
