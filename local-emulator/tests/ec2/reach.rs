@@ -196,8 +196,8 @@ async fn root_of_a_machine_does_not_change_its_host() {
     assert_eq!(before.1, "1", "nodes need it");
     let value = if before.0 == "7" { "8" } else { "7" };
     let set = format!(
-        "sudo mount -t proc proc /mnt; sudo sh -c 'echo {value} >/mnt/sys/{panic}; \
-         echo 0 >/mnt/sys/{forward}; cat /mnt/sys/{forward}' 2>/dev/null"
+        "sudo mount -t proc proc /srv; sudo sh -c 'echo {value} >/srv/sys/{panic}; \
+         echo 0 >/srv/sys/{forward}; cat /srv/sys/{forward}' 2>/dev/null"
     );
     assert_eq!(world.ssh(&one, &set).trim(), "0", "it has a network of its own");
     assert_eq!((read(panic), read(forward)), before, "the machine changed its host");

@@ -534,8 +534,8 @@ mod tests {
         assert_eq!(
             lines,
             [
-                "BUILD  JOB           RESULT   PROJECT  CHANGE OR REF    PIPELINE  STARTED  SECONDS",
-                "b1     unit                   org/one  7                gate               3.5",
+                "BUILD  JOB          RESULT   PROJECT  CHANGE OR REF    PIPELINE  STARTED  SECONDS",
+                "b1     unit                  org/one  7                gate               3.5",
                 "b2     a\\u{1b}[2Jb  SUCCESS  org/one  refs/heads/main",
             ]
         );

@@ -30,17 +30,25 @@ async fn answers_are_as_the_openapi_document_says() {
     );
     let file = test.files.path().join("schemathesis.toml");
     fs::write(&file, configuration).unwrap();
-    let mut command = Command::new(sluice_foreign::schemathesis::program());
-    command.arg("--config-file").arg(&file).arg("run");
-    command.arg(format!("{}api/openapi.json", test.system.web_root()));
-    // The gateway in front, as AWS's, answers 404 to methods that no route has.
-    command.args(["--exclude-checks", "unsupported_method"]);
-    command.args(["--max-examples", "15", "--seed", "1", "--generation-deterministic"]);
-    command.args(["--phases", "examples,coverage,fuzzing", "--workers", "2", "--no-color"]);
-    command.env("NO_PROXY", "127.0.0.1,localhost").current_dir(test.files.path());
-    let output = command.output().unwrap();
-    let printed = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success(), "{printed}{}", String::from_utf8_lossy(&output.stderr));
+    let run = || {
+        let mut command = Command::new(sluice_foreign::schemathesis::program());
+        command.arg("--config-file").arg(&file).arg("run");
+        command.arg(format!("{}api/openapi.json", test.system.web_root()));
+        // The gateway in front, as AWS's, answers 404 to methods that no route has.
+        command.args(["--exclude-checks", "unsupported_method"]);
+        command.args(["--max-examples", "10", "--seed", "1", "--generation-deterministic"]);
+        command.args(["--phases", "examples,coverage,fuzzing", "--workers", "1", "--no-color"]);
+        command.env("NO_PROXY", "127.0.0.1,localhost").current_dir(test.files.path());
+        let output = command.output().unwrap();
+        let printed = String::from_utf8_lossy(&output.stdout).into_owned();
+        (output.status.success(), printed + &String::from_utf8_lossy(&output.stderr))
+    };
+    let (mut has_passed, mut printed) = run();
+    // A defect of Python 3.11 at times ends its own parser, and says nothing about the API.
+    if !has_passed && printed.contains("AST constructor recursion depth mismatch") {
+        (has_passed, printed) = run();
+    }
+    assert!(has_passed, "{printed}");
 }
 
 /// Returns what exists in the system, for the parameters of paths. Names with slashes are not among
