@@ -84,9 +84,11 @@ pub fn votes(job: &str) -> bool {
     job != LINT && job != PUBLISH
 }
 
-/// Returns whether a pipeline uses `fail-fast`.
-pub fn fails_fast(scenarios: &BTreeSet<Scenario>, pipeline: &str) -> bool {
-    scenarios.contains(&Scenario::FailFast) && (pipeline == "check" || pipeline == "gate")
+/// Returns whether a pipeline uses `fail-fast` for a project, by its name without the host.
+pub fn fails_fast(scenarios: &BTreeSet<Scenario>, pipeline: &str, project: &str) -> bool {
+    scenarios.contains(&Scenario::FailFast)
+        && (pipeline == "check" || pipeline == "gate")
+        && project.starts_with("org/t")
 }
 
 /// Returns the child jobs that [`CHOOSER`] selects on a tree. Returns `None` if it selects nothing,

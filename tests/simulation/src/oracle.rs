@@ -589,6 +589,7 @@ impl Oracle {
             // The change is enqueued again with other dependencies.
             "DEQUEUED" if !is_gate && is_retest(&set.why) => Ok(()),
             "DEQUEUED" if self.is_out_for_its_dependencies(set) => Ok(()),
+            "DEQUEUED" if self.was_merged_by_other_queue(set) => Ok(()),
             "DEQUEUED" => wrong("it had no reason to be dequeued".to_owned()),
             _ => wrong("this result is not possible here".to_owned()),
         }

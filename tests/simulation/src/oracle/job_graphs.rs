@@ -24,7 +24,8 @@ impl Oracle {
         let jobs = set.item.jobs.iter().filter(|job| job.summary.name.as_str() != PUBLISH);
         let results: Results<'_> =
             jobs.filter_map(|job| Some((job.summary.name.as_str(), job.result()?))).collect();
-        let is_cut = fails_fast(&self.scenarios, set.queue.pipeline.as_str())
+        let project = set.item.candidate.change.key.project.name();
+        let is_cut = fails_fast(&self.scenarios, set.queue.pipeline.as_str(), project)
             && results.iter().any(|(name, result)| ends_other_jobs(name, *result, tested));
         for (name, result) in &results {
             let is_ended = matches!(result, BuildResult::Success | BuildResult::Failure);

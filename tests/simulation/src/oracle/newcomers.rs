@@ -1,8 +1,9 @@
 //! Projects that a change brings into the pipelines: which changes of theirs must be tested.
 
-use super::{ChangeHistory, Merged, Oracle};
+use super::{ChangeHistory, Merged, Oracle, branch_of};
 use crate::scenarios::lands;
 use crate::scenarios::newcomers::is_newcomer;
+use sluice_gate::MERGED_ELSEWHERE;
 use sluice_model::change::ChangeKey;
 use sluice_records::report::Buildset;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,6 +36,21 @@ impl Oracle {
             self.newcomers.moving.insert(change.clone());
         }
         is_move
+    }
+
+    /// Returns whether another queue of the item's pipeline merged its change. An entry stays in its
+    /// queue after its project joined another one while a dependency of it is being merged, and a
+    /// dependent change may bring it into the other queue too.
+    pub(super) fn was_merged_by_other_queue(&self, set: &Buildset) -> bool {
+        let change = &set.item.candidate.change;
+        let merged_by = self.changes.get(&change.key).and_then(|history| {
+            let tips = self.branches.get(&branch_of(change))?;
+            tips.get(history.merged_at?)?.by.as_ref()
+        });
+        set.why == MERGED_ELSEWHERE
+            && merged_by.is_some_and(|queue| {
+                *queue != set.queue && queue.pipeline == set.queue.pipeline
+            })
     }
 
     /// Records that a change entered a queue, or that something happened to it that may keep it

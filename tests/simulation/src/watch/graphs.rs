@@ -33,7 +33,8 @@ impl Watch {
                 ));
             }
         }
-        let is_cut = fails_fast(&self.shape.scenarios, order.queue.pipeline.as_str())
+        let (pipeline, project) = (order.queue.pipeline.as_str(), change.key.project.name());
+        let is_cut = fails_fast(&self.shape.scenarios, pipeline, project)
             && item.candidate.bundle.is_empty();
         if let Some(failed) = item.jobs.iter().find(|job| is_cut && has_failed(job)) {
             let failed = &failed.summary.name;
