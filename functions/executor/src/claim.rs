@@ -12,7 +12,10 @@
 //! There is no outbox here. Queues check their running builds periodically, and providers check
 //! their requests; the wakeups sent at the end only make this faster.
 
+mod lost;
 mod unconfirmed;
+
+pub use lost::end_lost;
 
 use crate::job::InheritedData;
 use crate::object_cache::ObjectCache;

@@ -205,8 +205,9 @@ pub struct SpeculativeChange {
     pub merge_commit: Option<Oid>,
 }
 
-/// An executor's run of a build. Each write is conditional on the record's revision and on the
-/// session. A lost run is never taken over; the gate orders a new build with another id.
+/// An executor's run of a build. Each write is conditional on the record's revision. A lost run is
+/// only ended by others, as [`BuildResult::Retry`]; its own executor then writes nothing more. The
+/// gate orders a new build with another id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// The build.
@@ -268,4 +269,20 @@ pub struct RunEnd {
     pub data_object: Option<String>,
     /// The address of its logs, ending with `/`.
     pub log_url: Option<String>,
+}
+
+impl RunEnd {
+    /// Returns the end of an attempt whose executor was lost, for the reason `why`: the attempt does
+    /// not count. It counts as started when it was claimed.
+    pub fn of_lost_run(run: &Run, why: String, ended_at: Timestamp) -> Self {
+        Self {
+            result: BuildResult::Retry,
+            detail: Some(why),
+            started_at: Some(run.claimed_at),
+            ended_at,
+            data: Map::new(),
+            data_object: None,
+            log_url: None,
+        }
+    }
 }

@@ -7,7 +7,12 @@ use sluice_local::{ONE, TWO};
 use sluice_local_tests::forge::PullRequest;
 use sluice_local_tests::story::{Expected, approve, configure, decided, ends_right, entered};
 use sluice_local_tests::system::{KilledProcess, System, UpOptions};
-use sluice_operator::show::list;
+use sluice_model::BuildId;
+use sluice_model::build::{BuildResult, Order, Phase, Run};
+use sluice_operator::show::{list, text};
+use sluice_records::build::{order_key, run_key};
+use sluice_records::codec::decode;
+use sluice_records::session::{self, LIFE_SECONDS, Session};
 use std::collections::BTreeSet;
 
 /// A point at which a process is killed.
@@ -76,10 +81,10 @@ const EXECUTOR: [Point; 3] = [
         name: "a build is claimed",
         kill: r#"executor after executor:PutItem|TransactWriteItems:build#+"running""#,
     },
-    // The session is renewed each second: at the third renewal the playbook waits on its node.
+    // Five seconds after the log's first line, while the playbook waits on its node.
     Point {
-        name: "a playbook runs",
-        kill: r#"executor after executor:PutItem:session#+"builds":[" 3"#,
+        name: "a playbook runs and its log so far is stored",
+        kill: "executor after executor:PutObject:.log/00000",
     },
     Point {
         name: "the result is recorded and no wakeup was sent",
@@ -243,7 +248,39 @@ fn name_and_parent(id: u32) -> Option<(String, u32)> {
     Some((field("Name:")?.to_owned(), field("PPid:")?.parse().ok()?))
 }
 
-/// Z7.3: a build whose executor was killed is run again. A recorded result counts although the
+/// The longest time from the last sign of an executor to the next attempt of its builds.
+const RECOVERY_MILLIS: u64 = 45_000;
+
+/// Returns the attempts of a change's gate builds, oldest first, and checks that every attempt has
+/// an end and that the next one of a lost one was claimed in time.
+async fn attempts(system: &System, change: &PullRequest) -> Vec<(Order, Run)> {
+    let (client, ports) = (system.client().unwrap(), system.operator().await.unwrap());
+    let PullRequest { repository, number } = change;
+    let path = format!("tenant/demo/builds?project={repository}&change={number}&pipeline=gate");
+    let shown: Vec<Value> = client.get(&path).await.unwrap();
+    let mut found = Vec::new();
+    for build in shown.iter().rev() {
+        assert!(build["result"].is_string() && build["end_time"].is_string(), "{build}");
+        let id = BuildId::from(text(build, "uuid"));
+        let keys = [order_key(&id), run_key(&id)];
+        let records = ports.records.get(&keys).await.unwrap();
+        let [Some(order), Some(run)] = records.as_slice() else { panic!("{build}") };
+        found.push((decode::<Order>(order).unwrap(), decode::<Run>(run).unwrap()));
+    }
+    for pair in found.windows(2) {
+        let (lost, next) = (&pair[0].1, &pair[1].1);
+        let session = ports.records.get(&[session::key(&lost.session)]).await.unwrap().remove(0);
+        let session: Session = decode(&session.unwrap()).unwrap();
+        let last_sign = session.alive_until.0 - LIFE_SECONDS * 1_000;
+        let recovery = next.claimed_at.0 - last_sign;
+        println!("a lost build was claimed again {recovery} ms after its executor's last sign");
+        assert!(recovery <= RECOVERY_MILLIS, "{recovery} ms: {pair:?}");
+    }
+    found
+}
+
+/// Z7.3: a build whose executor was killed is run again, in less than 45 seconds, and the killed
+/// attempt ends as RETRY with the log that it had written five seconds before. A recorded result counts although the
 /// executor sent no wakeup. The changes behind it end as without kills, and no orphaned ssh-agent
 /// holds the nodes' key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -254,7 +291,7 @@ async fn a_killed_executor_loses_no_build() {
     let mut system = System::start(options).await.unwrap();
     configure(&system, ["quick", "noop"]).await.unwrap();
     let forge = system.forge().unwrap();
-    let a = forge.propose(ONE, "A", &[("greetings/a", "Hello!\n"), ("slow", "6\n")]).await.unwrap();
+    let a = forge.propose(ONE, "A", &[("greetings/a", "Hello!\n"), ("slow", "8\n")]).await.unwrap();
     let b = forge.propose_after(TWO, "B", &[("greetings/b", "Hi!\n")], Some(&a)).await.unwrap();
     let c = forge.propose(ONE, "C", &[("broken", "yes\n")]).await.unwrap();
     let d = forge.propose(TWO, "D", &[("greetings/d", "Good day!\n")]).await.unwrap();
@@ -268,6 +305,18 @@ async fn a_killed_executor_loses_no_build() {
         .collect();
     assert_eq!(results.iter().filter(|result| **result == "SUCCESS").count(), 1, "{results:?}");
     system.await_kills(EXECUTOR.len(), KilledProcess::Executor).await.unwrap();
+    let attempts = attempts(&system, &a).await;
+    let ends = attempts.iter().filter_map(|(_, run)| match &run.phase {
+        Phase::Ended(end) => Some(end),
+        _ => None,
+    });
+    let results: Vec<BuildResult> = ends.clone().map(|end| end.result).collect();
+    assert_eq!(results, [BuildResult::Retry, BuildResult::Retry, BuildResult::Success]);
+    let logs: Vec<Option<String>> = ends.map(|end| end.log_url.clone()).collect();
+    assert_eq!(logs[0], None, "the first attempt was killed before it wrote anything");
+    let log = format!("{}job-output.txt", logs[1].as_deref().unwrap());
+    let log = system.client().unwrap().text(&log).await.unwrap().unwrap();
+    assert!(log.contains("RUN START") && !log.contains("RUN END"), "{log}");
     let orphaned: Vec<u32> = orphaned_agents().difference(&orphaned_before).copied().collect();
     assert_eq!(orphaned, Vec::<u32>::new(), "orphaned ssh-agents hold the nodes' key");
     for change in [&b, &c, &d] {

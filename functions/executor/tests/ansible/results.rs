@@ -99,6 +99,35 @@ async fn a_failing_pre_run_does_not_count() {
     assert!(!log.contains("| RUN START"), "{log}");
 }
 
+/// Z7.1: a worker that is killed, as for lack of memory, says nothing about the job, also in an
+/// included task that may fail.
+#[tokio::test]
+async fn a_killed_worker_of_ansible_does_not_count() {
+    let kill = "- debug: msg=\"{{ lookup('pipe', 'kill -9 $PPID; sleep 60') }}\"\n";
+    let play = |task: &str| {
+        format!(
+            "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - block:\n        {task}\n      rescue: [{{debug: msg=rescued}}]\n"
+        )
+    };
+    let included = format!("{kill}  ignore_errors: true\n");
+    let (direct, indirect) = (play(kill.trim()), play("- include_tasks: included.yaml"));
+    let mut files = files();
+    files.extend([
+        (PROJECT, "direct.yaml", direct.as_str()),
+        (PROJECT, "indirect.yaml", indirect.as_str()),
+        (PROJECT, "included.yaml", included.as_str()),
+    ]);
+    for main in ["direct", "indirect"] {
+        let mut story = Story::new(&files);
+        story.job.run = vec![untrusted(main)];
+        let outcome = story.run().await;
+        assert_eq!(outcome.ended.result, Retry, "{main}: {}", outcome.log);
+        let why = outcome.ended.detail.unwrap_or_default();
+        assert!(why.contains("a worker process of Ansible was killed"), "{main}: {why}");
+        assert!(outcome.log.contains("RUN END RESULT_BROKEN"), "{main}: {}", outcome.log);
+    }
+}
+
 /// Z7.1
 #[tokio::test]
 async fn a_failing_post_run_fails_the_build() {
