@@ -54,8 +54,8 @@ pub mod workspace;
 
 pub use content::AnsibleContent;
 pub use job::{
-    InheritedData, JobAttempt, Observer, OpenedSecrets, PackRequest, Packs, RepositorySources,
-    Runner, SourceError, StopSignal, Stopper,
+    AttemptScope, InheritedData, JobAttempt, Lease, Observer, OpenedSecrets, PackRequest, Packs,
+    RepositorySources, Runner, SourceError, StopSignal, Stopper,
 };
 pub use live::{LiveLog, LiveLogRegistry};
 pub use phases::Ansible;

@@ -1,6 +1,8 @@
 //! The executor process: renews its session, receives builds from the queues by urgency, and runs
 //! several builds at once.
 
+mod build_reporter;
+mod collect;
 mod drain;
 mod item_builds;
 mod session_watch;
@@ -11,16 +13,17 @@ pub use slots::WAIT_SECONDS;
 
 use crate::archive::{self, LogCopy};
 use crate::claim::{self, BuildMessage, Claimed, Claims, QueueWakeup};
-use crate::job::{JobAttempt, Observer, OpenedSecrets, Runner, StopSignal, Stopper};
+use crate::job::{AttemptScope, JobAttempt, Lease, OpenedSecrets, Runner, StopSignal, Stopper};
 use crate::jobdir::log_path;
-use crate::live::{LiveLog, LiveLogRegistry};
+use crate::live::LiveLogRegistry;
 use crate::returned_data;
 use crate::secrets::ProjectKeys;
+use crate::service::build_reporter::{BuildReporter, BuildUpdates};
 use crate::service::item_builds::{ItemBuildGuard, ItemBuilds};
 use crate::sources::ObjectSources;
 use crate::stored_log::StoredLog;
 use serde_json::{Map, Value};
-use sluice_model::build::{BuildResult, Pause, RunEnd};
+use sluice_model::build::{BuildResult, Phase, RunEnd};
 use sluice_model::wakeup::MessageQueue;
 use sluice_model::{BuildId, SessionId, Timestamp};
 use sluice_records::build;
@@ -37,7 +40,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
@@ -50,6 +53,9 @@ pub const QUEUES: [(MessageQueue, u64); 3] = [
 ];
 /// Seconds from one renewal of a session to the next.
 pub const RENEW_SECONDS: u64 = 1;
+/// How long connections to nodes may be opened after a renewal began: others may use the nodes when
+/// they have seen the session unchanged for its life.
+const LEASE: Duration = Duration::from_secs(LIFE_SECONDS);
 /// Attempts to claim a build before its message is left to be redelivered.
 const CLAIM_TRIES: u32 = 3;
 /// Attempts to store a complete end before only the result is stored.
@@ -119,6 +125,10 @@ pub struct ExecutorService {
     is_draining: std::sync::atomic::AtomicBool,
     /// Ends the drain at once.
     drain_over: tokio::sync::Notify,
+    /// Until when connections to nodes may be opened.
+    lease: Lease,
+    /// How often the session was renewed.
+    renewals: watch::Sender<u64>,
 }
 
 impl ExecutorService {
@@ -148,6 +158,8 @@ impl ExecutorService {
             is_fenced: false.into(),
             is_draining: false.into(),
             drain_over: tokio::sync::Notify::new(),
+            lease: Lease::unlimited(),
+            renewals: watch::channel(0).0,
         })
     }
 
@@ -158,12 +170,12 @@ impl ExecutorService {
 
     /// Creates the session, then receives and runs builds, and ends those of executors that die,
     /// until `shutdown` is true, its sender is dropped, or the session is gone. After a shutdown it
-    /// drains: it takes no more builds, and the running ones get [`ExecutorSettings::drain_seconds`]
-    /// to finish. Then stops all builds, which end as `Retry`, and waits at most ten seconds until
-    /// all slots are free; paused builds without a slot are not waited for. At last it ends the
-    /// session, unless a build is left. Returns `Ok` only after a shutdown, which a dropped sender
-    /// is too. An error if the session cannot be created or is gone: the caller then starts a new
-    /// executor.
+    /// drains: it takes no more builds, and the running ones get
+    /// [`ExecutorSettings::drain_seconds`] to finish. Then stops all builds, which end as `Retry`,
+    /// and waits at most ten seconds until all slots are free; paused builds without a slot are not
+    /// waited for. At last it ends the session, unless a build is left. Returns `Ok` only after a
+    /// shutdown, which a dropped sender is too. An error if the session cannot be created or is
+    /// gone: the caller then starts a new executor.
     pub async fn run(
         self: Arc<Self>,
         mut shutdown: watch::Receiver<bool>,
@@ -185,7 +197,7 @@ impl ExecutorService {
             tokio::select! {
                 () = drain => false,
                 () = &mut renewal => true,
-                () = self.watch_sessions() => false,
+                () = self.clone().watch_sessions() => false,
             }
         };
         if is_gone {
@@ -308,12 +320,14 @@ impl ExecutorService {
         let AcceptedBuild { mut claimed, stop, mut slot, mut item_build } = accepted;
         let build = claimed.run.build.clone();
         tracing::info!(%build, job = %claimed.order.job, change = %claimed.order.change, attempt = claimed.order.attempt, "a build starts");
-        let jobdir = self.options.state.join("builds").join(build.as_str());
-        let observer = BuildReporter {
-            log: self.logs.open(&build, &jobdir),
-            updates: watch::channel(BuildUpdate::None).0,
-            secrets: Mutex::default(),
+        let (scope, name) = match &claimed.run.lost {
+            None => (AttemptScope::Whole, build.clone()),
+            // The lost executor may be on this machine and still use its directory. The live log is
+            // not the build's.
+            Some(_) => (AttemptScope::CollectLogs, BuildId(format!("{build}-lost"))),
         };
+        let jobdir = self.options.state.join("builds").join(name.as_str());
+        let observer = BuildReporter::new(self.logs.open(&name, &jobdir));
         let (secrets, secrets_error) = match self.keys.open(&claimed.job).await {
             Ok(secrets) => (secrets, None),
             Err(error) => (OpenedSecrets::default(), Some(error)),
@@ -327,8 +341,10 @@ impl ExecutorService {
             secrets: &secrets,
             child_jobs: &claimed.child_jobs.clone(),
             inherited: &std::mem::take(&mut claimed.inherited),
+            scope,
+            lease: &self.lease,
         };
-        let mut updates = observer.updates.subscribe();
+        let mut updates = observer.updates();
         let execution = async {
             match secrets_error {
                 None => self.runner.execute(&job, &self.sources, &jobdir, stop, &observer).await,
@@ -341,7 +357,7 @@ impl ExecutorService {
         let tenant = claimed.order.queue.tenant.clone();
         let logs = BuildLogs { tenant: &tenant, build: &build };
         let mut stored_log =
-            StoredLog::new(&self.ports, logs, log_path(&jobdir), observer.log.length());
+            StoredLog::new(&self.ports, logs, log_path(&jobdir), observer.log_length());
         let mut execution = std::pin::pin!(execution);
         let followed = async {
             loop {
@@ -354,14 +370,14 @@ impl ExecutorService {
                 tokio::select! {
                     biased;
                     ended = &mut execution => break ended,
-                    () = self.record_update(&mut claimed, update, &observer, (&mut slot, &mut item_build)) => {}
+                    () = self.record_updates(&mut claimed, update, &observer, (&mut slot, &mut item_build)) => {}
                 }
             }
         };
         let mut ended = tokio::select! {
             biased;
             ended = followed => ended,
-            never = stored_log.keep() => match never {},
+            never = stored_log.keep(), if scope == AttemptScope::Whole => match never {},
         };
         if self.is_fenced() {
             // Another executor ends the build, and may have stored its logs.
@@ -370,7 +386,20 @@ impl ExecutorService {
                 "the session of build {build} was ended by another executor"
             )));
         }
-        let log = if stored_log.finish().await { LogCopy::Stored } else { LogCopy::Missing };
+        let log = match scope {
+            AttemptScope::Whole => match stored_log.finish().await {
+                true => LogCopy::Stored,
+                false => LogCopy::Missing,
+            },
+            AttemptScope::CollectLogs => self.keep_lost_log(logs, &jobdir).await,
+        };
+        if let Some(why) = &claimed.run.lost {
+            ended.detail = Some(why.clone());
+            // Whatever kept its logs from being collected: the attempt does not count.
+            if ended.result != BuildResult::Aborted {
+                ended.result = BuildResult::Retry;
+            }
+        }
         let archived =
             archive::archive(&self.ports, logs, &jobdir, &self.options.log_root, log).await;
         // A job that uploaded its logs itself returns their address (`zuul.log_url`).
@@ -388,46 +417,51 @@ impl ExecutorService {
         remove_directory(build, jobdir).await;
     }
 
-    /// Records that a running build will fail or is paused, and wakes its queue. A failure to
-    /// record that it will fail is only logged. A pause is retried without limit until it and its
-    /// secret data are stored; the caller drops the call when the build ends. Before a pause is
+    /// Records what a running build has announced and what is not recorded yet: that a playbook
+    /// begins, that it will fail, or that it is paused; the latter two wake its queue. A failure to
+    /// record one of the first two is only logged. A pause is retried without limit until it and
+    /// its secret data are stored; the caller drops the call when the build ends. Before a pause is
     /// stored, the build stops counting in `item_build`; afterwards it gives up its slot, if at
-    /// most [`PAUSED_MAX`] builds are paused. `BuildUpdate::None` does nothing.
-    async fn record_update(
+    /// most [`PAUSED_MAX`] builds are paused.
+    async fn record_updates(
         &self,
         claimed: &mut Claimed,
-        update: BuildUpdate,
+        updates: BuildUpdates,
         observer: &BuildReporter,
         (slot, item_build): (&mut Option<OwnedSemaphorePermit>, &mut ItemBuildGuard),
     ) {
         let build = claimed.run.build.clone();
-        match update {
-            BuildUpdate::None => {}
-            // If this is lost, the queue learns of the failure later, from the end.
-            BuildUpdate::WillFail => {
-                if let Err(error) = claim::will_fail(&self.ports, claimed).await {
-                    tracing::warn!(%build, %error, "could not record that the build will fail");
-                }
+        if let Some(start) = updates.playbook.filter(|start| claimed.run.playbook != Some(*start))
+            && let Err(error) = claim::record_playbook(&self.ports, claimed, start).await
+        {
+            tracing::warn!(%build, %error, "could not record that a playbook begins");
+        }
+        // If this is lost, the queue learns of the failure later, from the end.
+        if updates.will_fail
+            && matches!(claimed.run.phase, Phase::Running)
+            && let Err(error) = claim::will_fail(&self.ports, claimed).await
+        {
+            tracing::warn!(%build, %error, "could not record that the build will fail");
+        }
+        let is_recorded = matches!(claimed.run.phase, Phase::Paused(_));
+        if let Some(mut pause) = updates.pause.filter(|_| !is_recorded) {
+            // A paused build may wait for other builds of its item, so they must not rely on it to
+            // wake the queue. The pause itself wakes the queue for those that did.
+            item_build.leave();
+            self.store_secrets(&build, &mut pause.data, observer).await;
+            let mut attempt = 0;
+            while let Err(error) = claim::pause(&self.ports, claimed, pause.clone()).await {
+                // The gate resumes only builds whose pause is recorded.
+                tracing::warn!(%build, %error, "could not record that the build is paused; retrying");
+                sleep(END_WAIT_MAX.min(Duration::from_millis(200 << attempt.min(10)))).await;
+                attempt += 1;
             }
-            BuildUpdate::Paused(mut pause) => {
-                // A paused build may wait for other builds of its item, so they must not rely on
-                // it to wake the queue. The pause itself wakes the queue for those that did.
-                item_build.leave();
-                self.store_secrets(&build, &mut pause.data, observer).await;
-                let mut attempt = 0;
-                while let Err(error) = claim::pause(&self.ports, claimed, pause.clone()).await {
-                    // The gate resumes only builds whose pause is recorded.
-                    tracing::warn!(%build, %error, "could not record that the build is paused; retrying");
-                    sleep(END_WAIT_MAX.min(Duration::from_millis(200 << attempt.min(10)))).await;
-                    attempt += 1;
-                }
-                tracing::info!(%build, "a build is paused");
-                self.paused().insert(build);
-                // The jobs it waits for may need its slot. Beyond the bound a paused build keeps
-                // its slot, because each one takes memory and disk.
-                if self.paused().len() <= PAUSED_MAX {
-                    drop(slot.take());
-                }
+            tracing::info!(%build, "a build is paused");
+            self.paused().insert(build);
+            // The jobs it waits for may need its slot. Beyond the bound a paused build keeps its
+            // slot, because each one takes memory and disk.
+            if self.paused().len() <= PAUSED_MAX {
+                drop(slot.take());
             }
         }
     }
@@ -442,7 +476,7 @@ impl ExecutorService {
         data: &mut Map<String, Value>,
         observer: &BuildReporter,
     ) {
-        let secret_data = observer.secrets.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let secret_data = observer.secrets();
         let mut attempt = 0;
         while let Err(error) =
             returned_data::store_secrets(&self.ports, build, data, &secret_data).await
@@ -562,16 +596,21 @@ impl ExecutorService {
     async fn renew(&self, record: &mut Record) {
         let started_at = self.ports.clock.now();
         let mut alive_until = started_at.plus_seconds(LIFE_SECONDS);
+        self.lease.renew(Instant::now() + LEASE);
         let mut ticks = interval(Duration::from_secs(RENEW_SECONDS));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let now = self.ports.clock.now();
-            if now >= alive_until {
+            let (now, began) = (self.ports.clock.now(), Instant::now());
+            if now >= alive_until || self.lease.is_over() {
                 self.stop_all("the executor could not renew its session in time");
             }
             match self.renew_once(record, started_at, now).await {
-                Ok(true) => alive_until = now.plus_seconds(LIFE_SECONDS),
+                Ok(true) => {
+                    alive_until = now.plus_seconds(LIFE_SECONDS);
+                    self.lease.renew(began + LEASE);
+                    self.renewals.send_modify(|count| *count += 1);
+                }
                 Ok(false) => return,
                 Err(error) => tracing::warn!(%error, "could not renew the session"),
             }
@@ -722,45 +761,4 @@ pub struct AcceptedBuild {
     slot: Option<OwnedSemaphorePermit>,
     /// Counts the build among the running builds of its item.
     item_build: ItemBuildGuard,
-}
-
-/// The last state change of a running build.
-#[derive(Clone)]
-enum BuildUpdate {
-    /// No change yet.
-    None,
-    /// The build will fail.
-    WillFail,
-    /// The build is paused until its dependent jobs end.
-    Paused(Pause),
-}
-
-/// Receives the events of a running build and passes them to the service.
-struct BuildReporter {
-    /// The live log.
-    log: LiveLog,
-    /// Publishes the last state change.
-    updates: watch::Sender<BuildUpdate>,
-    /// The secret data that the job returned for its dependents.
-    secrets: Mutex<Map<String, Value>>,
-}
-
-impl Observer for BuildReporter {
-    fn started(&self, _: Timestamp) {}
-
-    fn log_appended(&self, offset: u64, bytes: &[u8]) {
-        self.log.grew_to(offset + bytes.len() as u64);
-    }
-
-    fn will_fail(&self) {
-        self.updates.send_replace(BuildUpdate::WillFail);
-    }
-
-    fn paused(&self, pause: Pause) {
-        self.updates.send_replace(BuildUpdate::Paused(pause));
-    }
-
-    fn returned_secrets(&self, secret_data: Map<String, Value>) {
-        *self.secrets.lock().unwrap_or_else(PoisonError::into_inner) = secret_data;
-    }
 }

@@ -280,6 +280,8 @@ mod tests {
             session: SessionId("life".to_owned()),
             phase: Phase::Running,
             claimed_at: Timestamp(0),
+            playbook: None,
+            lost: None,
         }
     }
 

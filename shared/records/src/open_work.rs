@@ -6,6 +6,7 @@
 //! change enters and leaves them several times. Reads are bounded to the newest [`LISTED_MAX`]
 //! entries of a shard; [`OpenWork::is_cut`] says whether there were more.
 
+use crate::build::StoredRun;
 use crate::codec::{decode_or_log, get, get_all};
 use crate::delivery::DeliveryRecord;
 use crate::{build, session};
@@ -167,17 +168,17 @@ pub async fn read(ports: &Ports, before: Timestamp, now: Timestamp) -> Result<Op
     Ok(work)
 }
 
-/// Returns the runs of a session that have not ended, with their records, as the index of open work
-/// lists them. A run that was claimed within the last moments may not be listed yet. A record that
-/// cannot be decoded is logged and left out; of a list with more than [`OPEN_RUNS_LISTED_MAX`]
-/// entries the oldest are left out. Reads all open runs, so it is for rare occasions.
+/// Returns the runs of a session that have not ended, as the index of open work lists them. A run
+/// that was claimed within the last moments may not be listed yet. A record that cannot be decoded
+/// is logged and left out; of a list with more than [`OPEN_RUNS_LISTED_MAX`] entries the oldest are
+/// left out. Reads all open runs, so it is for rare occasions.
 ///
 /// # Errors
 /// When the store does not answer.
 pub async fn runs_of_session(
     ports: &Ports,
     session: &SessionId,
-) -> Result<Vec<(Record, Run)>, PortError> {
+) -> Result<Vec<StoredRun>, PortError> {
     let mut runs = Vec::new();
     for shard in 0..DUE_SHARDS {
         let found = ports.records.find(&list(shard), None, OPEN_RUNS_LISTED_MAX).await?;
@@ -189,7 +190,7 @@ pub async fn runs_of_session(
         for record in get_all(ports, &keys).await?.into_values() {
             let Some(run) = decode_or_log::<Run>(&record) else { continue };
             if run.session == *session && !matches!(run.phase, Phase::Ended(_)) {
-                runs.push((record, run));
+                runs.push(StoredRun { record, run });
             }
         }
     }

@@ -6,7 +6,7 @@
 //! this order: one that dies in between leaves a session that is still listed, and another executor
 //! goes on. All these writes are conditional on what was read.
 
-use super::{ExecutorService, RENEW_SECONDS};
+use super::ExecutorService;
 use crate::claim;
 use sluice_model::{SessionId, Timestamp};
 use sluice_records::codec::{decode, get_all, with_body};
@@ -16,6 +16,7 @@ use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::record::{Key, Record};
 use sluice_runtime::{CellCommit, CommitOutcome, PortError, Ports, cell};
 use std::collections::BTreeMap;
+use std::sync::Arc;
 use std::time::Duration;
 use tokio::time::{MissedTickBehavior, interval};
 
@@ -67,9 +68,8 @@ impl SessionWatch {
 impl ExecutorService {
     /// Looks at the sessions of other executors every [`LOOK_SECONDS`], for ever. Failures are
     /// logged; the next look continues.
-    pub(super) async fn watch_sessions(&self) {
-        // The smallest number of seconds between two looks is that between two renewals.
-        let mut ticks = interval(Duration::from_secs(LOOK_SECONDS.max(RENEW_SECONDS)));
+    pub(super) async fn watch_sessions(self: Arc<Self>) {
+        let mut ticks = interval(Duration::from_secs(LOOK_SECONDS));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut watch = SessionWatch::default();
         loop {
@@ -86,7 +86,10 @@ impl ExecutorService {
     /// # Errors
     /// Returns an error if the store does not answer, or a build could not be ended. The session
     /// then stays listed, and any executor continues later.
-    pub async fn look_at_sessions(&self, watch: &mut SessionWatch) -> Result<(), ReconcileError> {
+    pub async fn look_at_sessions(
+        self: &Arc<Self>,
+        watch: &mut SessionWatch,
+    ) -> Result<(), ReconcileError> {
         let keys = self.ports.records.find(OPEN_SESSIONS, None, SESSIONS_MAX).await?;
         let own = session::key(&self.session);
         let others: Vec<Key> = keys.into_iter().filter(|key| *key != own).collect();
@@ -96,36 +99,55 @@ impl ExecutorService {
         let mut failed = Vec::new();
         for over in watch.note(&found, self.ports.clock.now()) {
             let Some(record) = records.get(&session::key(&over)) else { continue };
-            if let Err(error) = end_session(&self.ports, record, &self.options.log_root).await {
+            if let Err(error) = self.end_session(record).await {
                 failed.push(format!("session {over}: {error}"));
             }
         }
         if failed.is_empty() { Ok(()) } else { Err(ReconcileError::Retry(failed.join("; "))) }
     }
-}
 
-/// Ends the session in `record`, as it was read, with its builds. Does nothing if its record has
-/// changed since, because its executor lives or another one ends it.
-async fn end_session(ports: &Ports, record: &Record, log_root: &str) -> Result<(), ReconcileError> {
-    // The queues report an unreadable session, and give its builds up.
-    let Ok(session) = decode::<Session>(record) else { return Ok(()) };
-    let why = session.lost_reason();
-    let at = match session.state {
-        SessionState::Ended { at } => at,
-        SessionState::Running | SessionState::Draining => ports.clock.now(),
-    };
-    let ended = Session { state: SessionState::Ended { at }, ..session };
-    // Also written if it has ended already: of several executors only one goes on.
-    let CommitOutcome::Written(record) = write(ports, record.clone(), &ended).await? else {
-        return Ok(());
-    };
-    tracing::warn!(session = %ended.id, hostname = ended.hostname, "an executor is dead: {why}");
-    for run in runs_of_session(ports, &ended.id).await? {
-        claim::end_lost(ports, run, &why, log_root).await?;
+    /// Ends the session in `record`, as it was read, with its builds; those whose logs can be
+    /// collected are taken over and end later. Does nothing if its record has changed since,
+    /// because its executor lives or another one ends it.
+    async fn end_session(self: &Arc<Self>, record: &Record) -> Result<(), ReconcileError> {
+        let ports = &self.ports;
+        // The queues report an unreadable session, and give its builds up.
+        let Ok(session) = decode::<Session>(record) else { return Ok(()) };
+        let why = session.lost_reason();
+        let at = match session.state {
+            SessionState::Ended { at } => at,
+            SessionState::Running | SessionState::Draining => ports.clock.now(),
+        };
+        let ended = Session { state: SessionState::Ended { at }, ..session };
+        // Also written if it has ended already: of several executors only one goes on.
+        let CommitOutcome::Written(record) = write(ports, record.clone(), &ended).await? else {
+            return Ok(());
+        };
+        tracing::warn!(session = %ended.id, hostname = ended.hostname, "an executor is dead: {why}");
+        let (mut to_collect, mut failed) = (Vec::new(), Vec::new());
+        for lost in runs_of_session(ports, &ended.id).await? {
+            let build = lost.run.build.clone();
+            let has_logs = self.claims.has_logs_to_collect(&lost.run).await.unwrap_or_else(|error| {
+                tracing::warn!(%build, %error, "could not check whether a lost build has logs to collect; it ends without");
+                false
+            });
+            if has_logs {
+                to_collect.push(lost);
+                continue;
+            }
+            let ended = claim::end_lost(ports, lost, &why, &self.options.log_root).await;
+            failed.extend(ended.err().map(|error| format!("build {build}: {error}")));
+        }
+        if !to_collect.is_empty() {
+            failed.extend(self.collect_lost(to_collect, &why).await);
+        }
+        if !failed.is_empty() {
+            return Err(ReconcileError::Retry(failed.join("; ")));
+        }
+        let find = Some(session::ended_entry(&ended.id, at));
+        write(ports, Record { find, ..record }, &ended).await?;
+        Ok(())
     }
-    let find = Some(session::ended_entry(&ended.id, at));
-    write(ports, Record { find, ..record }, &ended).await?;
-    Ok(())
 }
 
 /// Writes a session, on condition that its record is unchanged since it was read.

@@ -1,10 +1,11 @@
 //! Executors that die or are paused: another one ends their builds, and they report nothing later.
 
-use crate::work::{LOG_TEXT, Worker, end_of, send};
+use crate::work::{LOG_TEXT, Worker, end_of, send, send_with_post_run};
 use crate::world::{ObservedWorld, executor};
 use async_trait::async_trait;
+use sluice_executor::AttemptScope;
 use sluice_executor::service::{ExecutorService, LOOK_SECONDS, SessionWatch};
-use sluice_model::build::{BuildResult, Phase, Run};
+use sluice_model::build::{BuildResult, Phase, PlaybookPhase, PlaybookStart, Run};
 use sluice_model::wakeup::MessageQueue;
 use sluice_model::{BuildId, TenantName, Timestamp};
 use sluice_records::build::{self, StopRequest};
@@ -72,23 +73,31 @@ struct Two {
     pause: watch::Sender<bool>,
     run: JoinHandle<Result<(), ReconcileError>>,
     other: Arc<ExecutorService>,
+    collector: Arc<Worker>,
     watch: SessionWatch,
     _stop: watch::Sender<bool>,
     _states: [tempfile::TempDir; 2],
 }
 
 impl Two {
-    /// Starts both, and waits until the build runs and the session lists it.
+    /// Starts both with a build whose job has no post-run playbooks, and waits until the build runs
+    /// and the session lists it.
     async fn begin() -> Self {
         let world = ObservedWorld::new();
         let build = send(&world, "job").await;
+        Self::begin_with(world, build).await
+    }
+
+    /// Starts both with this build, and waits until it runs and the session lists it.
+    async fn begin_with(world: ObservedWorld, build: BuildId) -> Self {
         let (pause, paused) = watch::channel(false);
         let records = Arc::new(PausableRecords(world.clone(), paused));
         let ports = Ports { records, ..world.ports() };
         let states = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
         let worker = Arc::new(Worker::default());
         let first = executor(ports, worker.clone(), &states[0]);
-        let other = executor(world.ports(), Arc::new(Worker::default()), &states[1]);
+        let collector = Arc::new(Worker::default());
+        let other = executor(world.ports(), collector.clone(), &states[1]);
         let (stop, stopped) = watch::channel(false);
         let run = tokio::spawn(first.run(stopped));
         let two = Self {
@@ -98,6 +107,7 @@ impl Two {
             pause,
             run,
             other,
+            collector,
             watch: SessionWatch::default(),
             _stop: stop,
             _states: states,
@@ -129,9 +139,12 @@ impl Two {
         }
     }
 
+    fn stored_run(&self) -> Run {
+        decode(&self.world.world.record(&build::run_key(&self.build)).unwrap()).unwrap()
+    }
+
     fn result(&self) -> Option<BuildResult> {
-        let record = self.world.world.record(&build::run_key(&self.build)).unwrap();
-        match decode::<Run>(&record).unwrap().phase {
+        match self.stored_run().phase {
             Phase::Ended(end) => Some(end.result),
             _ => None,
         }
@@ -244,4 +257,70 @@ async fn a_session_that_cannot_be_read_is_left_to_the_queues() {
     two.lose_executor().await;
     assert_eq!(two.result(), None);
     assert_eq!(two.listed(OPEN_SESSIONS).await, [key]);
+}
+
+/// Z7.3: a lost build that had begun its main playbooks is taken over by an executor whose session
+/// lists it, which collects its logs before it ends as RETRY. Its own executor reports nothing.
+#[tokio::test]
+async fn a_build_lost_in_its_main_playbooks_is_taken_over_and_ends_after_its_logs_are_collected() {
+    let world = ObservedWorld::new();
+    let build = send_with_post_run(&world, "job").await;
+    let mut two = Two::begin_with(world, build).await;
+    let begun = |record: &Record| decode::<Run>(record).unwrap().playbook.is_some();
+    two.world.until(&build::run_key(&two.build), begun).await;
+    let (first, key) = (two.stored_run().session, two.session_key().await);
+    let (stop, stopped) = watch::channel(false);
+    let other = tokio::spawn(two.other.clone().run(stopped));
+    let opened = async {
+        while two.listed(OPEN_SESSIONS).await.len() < 2 {
+            tokio::task::yield_now().await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), opened).await.expect("it has a session");
+    let own = two.listed(OPEN_SESSIONS).await.into_iter().find(|listed| *listed != key).unwrap();
+    two.pause.send_replace(true);
+    for _ in 0..LIFE_SECONDS / LOOK_SECONDS + 1 {
+        two.look().await;
+        let until = two.world.world.now().plus_seconds(LIFE_SECONDS);
+        let is_new = |record: &Record| decode::<Session>(record).unwrap().alive_until >= until;
+        two.world.until(&own, is_new).await;
+    }
+    let taken = |record: &Record| decode::<Run>(record).unwrap().session != first;
+    let taken = two.world.until(&build::run_key(&two.build), taken).await;
+    let taken: Run = decode(&taken).unwrap();
+    assert!(taken.lost.as_deref().is_some_and(|why| why.contains("was lost")), "{taken:?}");
+    let lists: Session =
+        decode(&two.world.stored(&session::key(&taken.session)).await.unwrap()).unwrap();
+    assert_eq!(lists.builds, [two.build.clone()], "its queue does not miss it");
+    assert_eq!(two.result(), None);
+    two.worker.pass.notify_one();
+    two.pause.send_replace(false);
+    let fenced = |record: &Record| decode::<Session>(record).unwrap().state.has_ended();
+    two.world.until(&key, fenced).await;
+    two.collector.pass.notify_one();
+    let end = end_of(&two.world, &two.build).await;
+    assert_eq!((end.result, end.detail), (BuildResult::Retry, taken.lost));
+    assert_eq!(*two.collector.scopes.lock().unwrap(), [AttemptScope::CollectLogs]);
+    stop.send_replace(true);
+    other.await.unwrap().unwrap();
+}
+
+/// Z7.3: logs are collected once; a build whose second executor is lost too ends at once.
+#[tokio::test]
+async fn a_build_that_is_lost_again_while_its_logs_are_collected_ends_at_once() {
+    let world = ObservedWorld::new();
+    let build = send_with_post_run(&world, "job").await;
+    let mut two = Two::begin_with(world, build).await;
+    two.pause.send_replace(true);
+    let key = build::run_key(&two.build);
+    let record = two.world.stored(&key).await.unwrap();
+    let run: Run = decode(&record).unwrap();
+    let start = PlaybookStart { phase: PlaybookPhase::Post, index: 1 };
+    let lost =
+        Run { playbook: Some(start), lost: Some("the first one was lost".to_owned()), ..run };
+    let record = Record { revision: record.revision + 1, ..with_body(record, &lost).unwrap() };
+    two.world.write(Write::Put { record, expect: Expect::Anything });
+    two.lose_executor().await;
+    assert_eq!(two.result(), Some(BuildResult::Retry));
+    assert!(two.collector.scopes.lock().unwrap().is_empty());
 }

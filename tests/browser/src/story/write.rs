@@ -240,6 +240,8 @@ impl Writer {
                 session: "session-1".into(),
                 phase,
                 claimed_at: ordered_at.plus_seconds(2),
+                playbook: None,
+                lost: None,
             };
             let mut record = build::new_run(&run)?;
             record.revision = 1;
