@@ -163,10 +163,18 @@ pub(crate) async fn file(
         let (part, range) = packed_part(content, request.range);
         return whole_or_part(&part, &relative, range);
     }
+    if relative == LOG
+        && let Some((part, range)) = segmented_part(api, logs, request.range).await?
+    {
+        return whole_or_part(&part, &relative, range);
+    }
     let root = logs.folder();
     let folder = if path.is_empty() { root.clone() } else { format!("{root}{relative}/") };
     let mut keys = api.ports.objects.list(&folder, None, LISTED_MAX).await?;
     keys.extend(packed.names().map(|name| logs.key(name)).filter(|key| key.starts_with(&folder)));
+    if path.is_empty() && logs.has_log_segments(&api.ports).await? {
+        keys.push(logs.key(LOG));
+    }
     keys.sort_unstable();
     keys.dedup();
     keys.truncate(LISTED_MAX);
@@ -235,6 +243,25 @@ async fn part(
         }
     }
     Ok(api.ports.objects.get_part(key, 0, FILE_BYTES_MAX).await?.map(|part| (part, None)))
+}
+
+/// Reads the log, or the requested part of it, from its segments, as [`part`] does from one object;
+/// `None` without segments.
+async fn segmented_part(
+    api: &Api,
+    logs: BuildLogs<'_>,
+    range: Option<(u64, Option<u64>)>,
+) -> Result<Option<(ObjectPart, Option<u64>)>, ErrorResponse> {
+    if let Some((first, most)) = requested_part(range) {
+        let Some(part) = logs.read_log_segments(&api.ports, first, most).await? else {
+            return Ok(None);
+        };
+        if first < part.length {
+            return Ok(Some((part, Some(first))));
+        }
+    }
+    let whole = logs.read_log_segments(&api.ports, 0, FILE_BYTES_MAX).await?;
+    Ok(whole.map(|part| (part, None)))
 }
 
 /// Returns a file from a pack, or the requested part of it, up to [`FILE_BYTES_MAX`] bytes. The

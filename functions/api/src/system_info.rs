@@ -11,11 +11,9 @@ use serde_json::{Map, Value, json};
 use sluice_auth::{Authenticator, AuthenticatorDriver, LoadUserInfo};
 use sluice_model::TenantName;
 use sluice_records::connection;
-use sluice_records::session::{self, Session};
+use sluice_records::session::{self, ENDED_SESSIONS, OPEN_SESSIONS, Session, SessionState};
 
-/// The partition of the index that lists executors' sessions.
-const SESSIONS: &str = "sessions";
-/// The maximum number of executors listed.
+/// The maximum number of executors listed that run, and of those that have stopped.
 const SESSIONS_MAX: usize = 200;
 
 /// Answers `/api/info` and `T/info` with what the system can do and how to log in; as in Zuul, the
@@ -84,17 +82,24 @@ pub(crate) async fn tenants(api: &Api, caller: &Caller) -> Result<Response<Bytes
     Ok(reply::cacheable_json(&Value::Array(list), 1, api.ports.clock.now()))
 }
 
-/// Answers `/api/components` with the executors, running or stopped lately; everything else is
-/// functions, which run on demand. An executor with an unreadable session is shown by its session
-/// id.
+/// Answers `/api/components` with the executors, running, draining or stopped lately; everything
+/// else is functions, which run on demand. An executor with an unreadable session is shown by its
+/// session id.
 pub(crate) async fn components(api: &Api) -> Result<Response<Bytes>, ErrorResponse> {
-    let keys = api.ports.records.find(SESSIONS, None, SESSIONS_MAX).await?;
+    let mut keys = api.ports.records.find(OPEN_SESSIONS, None, SESSIONS_MAX).await?;
+    keys.extend(api.ports.records.find(ENDED_SESSIONS, None, SESSIONS_MAX).await?);
     let now = api.ports.clock.now();
     let mut executors = Vec::new();
     for record in load::read_many(&api.ports, &keys).await?.into_iter().flatten() {
         let (hostname, state) = match load::readable::<Session>(&record) {
             Some(session) => {
-                (session.hostname, if session.alive_until >= now { "running" } else { "stopped" })
+                let state = match session.state {
+                    SessionState::Ended { .. } => "stopped",
+                    _ if session.alive_until < now => "stopped",
+                    SessionState::Draining => "draining",
+                    SessionState::Running => "running",
+                };
+                (session.hostname, state)
             }
             None => (session::id_of(&record.key).to_owned(), "unreadable"),
         };

@@ -44,22 +44,33 @@ const MEMORY_MIB: u32 = 512;
 
 static MEMORY: Semaphore = Semaphore::const_new(MEMORY_MIB as usize);
 
-/// Uploads the job log and the regular files below `work/logs` of the job directory `root`.
-/// `address` is the address of all logs and ends in `/`; returns that of this build's logs, or
-/// `None` if nothing was stored. Small files are stored together in one object, or each in its own
-/// if that fails; other files each in their own. Files beyond the limits of number and size are
-/// left out, and an oversized job log is cut. A failed upload and a file left out are only logged.
+/// Whether a build's log is stored already.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum LogCopy {
+    /// It is not: it is archived as a file.
+    Missing,
+    /// It was stored while it grew ([`crate::stored_log`]), and is not archived again.
+    Stored,
+}
+
+/// Uploads the job log, unless `log` says that it is stored already, and the regular files below
+/// `work/logs` of the job directory `root`. `address` is the address of all logs and ends in `/`;
+/// returns that of this build's logs, or `None` if nothing was stored. Small files are stored
+/// together in one object, or each in its own if that fails; other files each in their own. Files
+/// beyond the limits of number and size are left out, and an oversized job log is cut. A failed
+/// upload and a file left out are only logged.
 pub async fn archive(
     ports: &Ports,
     logs: BuildLogs<'_>,
     root: &Path,
     address: &str,
+    log: LogCopy,
 ) -> Option<String> {
     let build = logs.build;
     let (build_id, directory) = (build.clone(), root.to_owned());
     // One blocking task for all small files, because most builds have only a few of them.
     let ArchivePlan { packed, mut small, mut alone } = match tokio::task::spawn_blocking(
-        move || plan_archive(&build_id, &directory),
+        move || plan_archive(&build_id, &directory, log),
     )
     .await
     {
@@ -69,7 +80,7 @@ pub async fn archive(
             return None;
         }
     };
-    let mut stored_any = false;
+    let mut stored_any = log == LogCopy::Stored;
     if !packed.is_empty() {
         match logs.store_packed(ports, &packed).await {
             Ok(()) => stored_any = true,
@@ -115,11 +126,15 @@ struct ArchivePlan {
 
 /// Groups the files of a build: reads those that are stored together, and lists the others, which
 /// become separate objects. A file is stored together with others if it has at most 256 KiB and the
-/// common object, at most 1 MiB, has room for it. The job log comes first. Files that are
-/// unreadable or too large to archive are logged and left out. Blocks on file access.
-fn plan_archive(build: &BuildId, root: &Path) -> ArchivePlan {
+/// common object, at most 1 MiB, has room for it. The job log, if it is not stored, comes first.
+/// Files that are unreadable or too large to archive are logged and left out. Blocks on file
+/// access.
+fn plan_archive(build: &BuildId, root: &Path, log: LogCopy) -> ArchivePlan {
     // The executor's own log file. A playbook may have replaced its link below work/logs.
-    let mut paths = vec![PathBuf::from(LOG)];
+    let mut paths = match log {
+        LogCopy::Missing => vec![PathBuf::from(LOG)],
+        LogCopy::Stored => Vec::new(),
+    };
     paths.extend(log_files(root).into_iter().filter(|path| path != Path::new(LOG)));
     let (mut plan, mut room) = (ArchivePlan::default(), PACKED_BYTES_MAX);
     for path in paths {
@@ -332,7 +347,9 @@ mod tests {
         write_standard_files(&jobdir);
         let world = World::new(1, 0, sluice_model::Timestamp(0));
         let ports = world.ports();
-        let address = archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/").await;
+        let address =
+            archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/", LogCopy::Missing)
+                .await;
         assert_eq!(address, Some(format!("http://pages/logs/acme/{build}/")));
         assert_eq!(world.object_keys(), [format!("logs/acme/{build}.files")]);
         for (name, text) in STANDARD_FILES.into_iter().chain([(LOG, "what the executor wrote\n")]) {
@@ -349,7 +366,9 @@ mod tests {
         std::fs::write(jobdir.logs.join("job-output.json"), vec![b' '; limit + 1]).unwrap();
         std::fs::write(jobdir.logs.join("just.txt"), vec![b'x'; limit]).unwrap();
         assert!(
-            archive(&ports, logs_of(&other), &jobdir.root, "http://pages/logs/").await.is_some()
+            archive(&ports, logs_of(&other), &jobdir.root, "http://pages/logs/", LogCopy::Missing)
+                .await
+                .is_some()
         );
         let keys: Vec<String> =
             world.object_keys().into_iter().filter(|key| key.contains(other.as_str())).collect();
@@ -380,7 +399,9 @@ mod tests {
         let world = World::new(1, 0, sluice_model::Timestamp(0));
         let ports = world.ports();
         assert!(
-            archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/").await.is_some()
+            archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/", LogCopy::Missing)
+                .await
+                .is_some()
         );
         assert_eq!(
             world.object_keys(),
@@ -401,7 +422,9 @@ mod tests {
         let ports = world.ports();
         world.decide_fates(|step| if step.number == 0 { Fate::Works } else { Fate::FailsBefore });
         assert!(
-            archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/").await.is_some()
+            archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/", LogCopy::Missing)
+                .await
+                .is_some()
         );
         world.decide_fates(|_| Fate::Works);
         let names = stored(&ports, &build).await;
@@ -427,7 +450,9 @@ mod tests {
         let ports = world.ports();
         world.set_fate(0, Fate::FailsBefore);
         assert!(
-            archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/").await.is_some()
+            archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/", LogCopy::Missing)
+                .await
+                .is_some()
         );
         let expected = [
             "job-output.json",
@@ -451,7 +476,9 @@ mod tests {
         symlink(&state, &jobdir.logs).unwrap();
         let ports = World::new(1, 0, sluice_model::Timestamp(0)).ports();
         assert!(
-            archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/").await.is_some()
+            archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/", LogCopy::Missing)
+                .await
+                .is_some()
         );
         assert_eq!(stored(&ports, &build).await, ["job-output.txt"]);
     }
@@ -466,7 +493,9 @@ mod tests {
         log.set_len(FILE_BYTES_MAX + 7).unwrap();
         let ports = World::new(1, 0, sluice_model::Timestamp(0)).ports();
         assert!(
-            archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/").await.is_some()
+            archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/", LogCopy::Missing)
+                .await
+                .is_some()
         );
         let kept = ports
             .objects
@@ -499,7 +528,9 @@ mod tests {
         std::fs::create_dir(jobdir.logs.join("unit")).unwrap();
         std::fs::write(jobdir.logs.join("unit/report.txt"), "fine").unwrap();
         let ports = World::new(1, 0, sluice_model::Timestamp(0)).ports();
-        let address = archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/").await;
+        let address =
+            archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/", LogCopy::Missing)
+                .await;
         assert_eq!(address, Some(format!("http://pages/logs/acme/{build}/")));
         assert_eq!(stored(&ports, &build).await, ["job-output.txt", "unit/report.txt"]);
         assert_eq!(

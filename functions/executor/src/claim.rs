@@ -12,7 +12,12 @@
 //! There is no outbox here. Queues check their running builds periodically, and providers check
 //! their requests; the wakeups sent at the end only make this faster.
 
+mod journal;
+mod lost;
 mod unconfirmed;
+
+pub use journal::record_playbook;
+pub use lost::{end_lost, end_lost_build};
 
 use crate::job::InheritedData;
 use crate::object_cache::ObjectCache;
@@ -57,6 +62,8 @@ pub struct Claimed {
     pub inherited: InheritedData,
     /// The nodes of the build, in the nodeset's order.
     pub nodes: Vec<NodeAccess>,
+    /// Whether any of them is a static host, which may serve other builds at the same time.
+    pub has_static_nodes: bool,
     /// The stored node request; `None` without nodes and after the end was stored.
     request: Option<(Record, NodeRequest)>,
 }
@@ -238,6 +245,7 @@ impl Claims {
         };
         let (job, child_jobs) = self.job(&order).await?;
         let speculation = self.states.open(&self.ports, &order.speculation).await?;
+        let has_static_nodes = nodes.iter().any(PoolNode::is_static);
         let nodes = node_access(&job, nodes)?;
         let inherited = read_inherited(&self.ports, &order).await?;
         let RunToStore { record, run, request, others } = match own_run {
@@ -248,8 +256,18 @@ impl Claims {
             }
             None => self.new_run(id, request)?,
         };
-        let claimed =
-            Claimed { record, run, order, job, child_jobs, speculation, inherited, nodes, request };
+        let claimed = Claimed {
+            record,
+            run,
+            order,
+            job,
+            child_jobs,
+            speculation,
+            inherited,
+            nodes,
+            has_static_nodes,
+            request,
+        };
         Ok(Some(PreparedClaim { claimed, others }))
     }
 
@@ -282,6 +300,8 @@ impl Claims {
             session: self.session.clone(),
             phase: Phase::Running,
             claimed_at: now,
+            playbook: None,
+            lost: None,
         };
         // If the build was stopped meanwhile, its nodes may serve another build.
         let mut others = vec![no_stop_requested(id)];

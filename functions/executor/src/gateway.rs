@@ -5,12 +5,13 @@
 //! the SSH port of a node of the build the gateway closes the connection. So a playbook reaches no
 //! metadata address, no other machine, and no service of the executor.
 
+use crate::job::Lease;
 use sluice_model::node::NodeAccess;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::io::{AsyncRead, AsyncReadExt, AsyncWrite, AsyncWriteExt};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::task::{JoinHandle, JoinSet};
@@ -20,6 +21,8 @@ const CONNECTIONS_MAX: usize = 64;
 const GREETING_BYTES_MAX: usize = 300;
 const GREETING_SECONDS: u64 = 10;
 const CONNECT_SECONDS: u64 = 20;
+/// The most bytes of one direction of a connection that are held here.
+const BUFFER_BYTES: usize = 32 << 10;
 
 /// A running gateway; dropping it closes every connection.
 #[derive(Debug)]
@@ -27,11 +30,13 @@ pub struct Gateway(JoinHandle<()>);
 
 impl Gateway {
     /// Creates a Unix socket at `socket` and forwards connections from it, in the background, to
-    /// the SSH ports of `nodes` and to nothing else. An error if the path exists.
-    pub fn open(socket: &Path, nodes: &[NodeAccess]) -> std::io::Result<Self> {
+    /// the SSH ports of `nodes` and to nothing else. Once `lease` is over, opens no connection and
+    /// passes nothing on. An error if the path exists.
+    pub fn open(socket: &Path, nodes: &[NodeAccess], lease: Lease) -> std::io::Result<Self> {
         let listener = UnixListener::bind(socket)?;
-        let allowed = nodes.iter().map(|node| (node.interface_ip.clone(), node.ssh_port)).collect();
-        Ok(Self(tokio::spawn(serve(listener, Arc::new(allowed)))))
+        let addresses =
+            nodes.iter().map(|node| (node.interface_ip.clone(), node.ssh_port)).collect();
+        Ok(Self(tokio::spawn(serve(listener, Arc::new(Allowed { addresses, lease })))))
     }
 }
 
@@ -41,7 +46,13 @@ impl Drop for Gateway {
     }
 }
 
-type Allowed = BTreeSet<(String, u16)>;
+/// What clients may connect to.
+struct Allowed {
+    /// The SSH ports of the build's nodes.
+    addresses: BTreeSet<(String, u16)>,
+    /// Until when.
+    lease: Lease,
+}
 
 /// Accepts connections until the socket fails, and forwards each in a task of its own, at most
 /// [`CONNECTIONS_MAX`] at a time; further clients wait. All connections are closed when it ends or
@@ -64,8 +75,8 @@ async fn serve(listener: UnixListener, allowed: Arc<Allowed>) {
 
 /// Reads the client's greeting, `host port`, connects the client to that node and copies bytes in
 /// both directions until both sides are closed. If the greeting does not name the SSH port of a
-/// node of the build, it logs that and closes the connection, without an error. An error if the
-/// greeting or the connection fails or takes too long.
+/// node of the build, or the lease is over, it logs that and closes the connection, without an
+/// error. An error if the greeting or the connection fails or takes too long.
 async fn forward(mut client: UnixStream, allowed: &Allowed) -> std::io::Result<()> {
     let greeting =
         tokio::time::timeout(Duration::from_secs(GREETING_SECONDS), read_greeting(&mut client))
@@ -73,15 +84,46 @@ async fn forward(mut client: UnixStream, allowed: &Allowed) -> std::io::Result<(
     let requested = greeting
         .split_once(' ')
         .and_then(|(host, port)| Some((host.to_owned(), port.parse::<u16>().ok()?)));
-    let Some(address) = requested.filter(|address| allowed.contains(address)) else {
+    let Some(address) = requested.filter(|address| allowed.addresses.contains(address)) else {
         tracing::info!(address = %greeting, "a playbook requested an address that is not a node of its build");
         return Ok(());
     };
+    if allowed.lease.is_over() {
+        tracing::warn!(
+            "no connection to a node is opened: the executor's session is not renewed, and another executor may use the node"
+        );
+        return Ok(());
+    }
     let connect = TcpStream::connect((address.0.as_str(), address.1));
     let mut node = tokio::time::timeout(Duration::from_secs(CONNECT_SECONDS), connect).await??;
     node.set_nodelay(true)?;
-    tokio::io::copy_bidirectional(&mut client, &mut node).await?;
-    client.shutdown().await
+    let (from_client, to_client) = client.split();
+    let (from_node, to_node) = node.split();
+    tokio::try_join!(
+        copy(from_client, to_node, &allowed.lease),
+        copy(from_node, to_client, &allowed.lease)
+    )?;
+    Ok(())
+}
+
+/// Copies bytes until `from` is closed, and then closes `to`. An error if either fails, or once the
+/// lease is over: nothing is passed on then, also not what had waited in a paused process.
+async fn copy(
+    mut from: impl AsyncRead + Unpin,
+    mut to: impl AsyncWrite + Unpin,
+    lease: &Lease,
+) -> std::io::Result<()> {
+    let mut buffer = vec![0; BUFFER_BYTES];
+    loop {
+        let count = from.read(&mut buffer).await?;
+        if lease.is_over() {
+            return Err(std::io::ErrorKind::TimedOut.into());
+        }
+        if count == 0 {
+            return to.shutdown().await;
+        }
+        to.write_all(&buffer[..count]).await?;
+    }
 }
 
 /// Reads the first line of a client and returns it without its line end; later bytes stay unread.

@@ -4,7 +4,7 @@
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use sluice_git::PackName;
-use sluice_model::build::{Order, Pause, RunEnd, Speculation};
+use sluice_model::build::{Order, Pause, PlaybookStart, RunEnd, Speculation};
 use sluice_model::git::Oid;
 use sluice_model::id::digest;
 use sluice_model::job::{FrozenJob, SecretUse};
@@ -12,7 +12,8 @@ use sluice_model::node::NodeAccess;
 use sluice_model::{ConnectionName, JobName, ProjectName, Timestamp};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
 use tokio::sync::watch;
 
 /// Runs jobs. [`crate::Ansible`] is the implementation of the product; tests have others.
@@ -51,6 +52,44 @@ pub struct JobAttempt<'a> {
     pub child_jobs: &'a [JobName],
     /// Data and artifacts from parent jobs and changes ahead.
     pub inherited: &'a InheritedData,
+    /// How much of the job is run.
+    pub scope: AttemptScope,
+    /// Until when connections to the nodes may be opened.
+    pub lease: &'a Lease,
+}
+
+/// How much of a job an attempt runs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AttemptScope {
+    /// All playbooks.
+    Whole,
+    /// Only the post-run playbooks, to collect the logs of a build whose executor was lost, after
+    /// everything was ended on the nodes that its executor had started there.
+    CollectLogs,
+}
+
+/// Until when an executor may open connections to nodes: until its session runs out, as far as it
+/// knows. Afterwards another executor may use the nodes. A paused executor that goes on finds it
+/// over before it has renewed anything. Clones share it.
+#[derive(Debug, Clone, Default)]
+pub struct Lease(Arc<Mutex<Option<Instant>>>);
+
+impl Lease {
+    /// Returns a lease that is never over, unless it is renewed.
+    pub fn unlimited() -> Self {
+        Self::default()
+    }
+
+    /// Sets when the lease is over.
+    pub fn renew(&self, until: Instant) {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+    }
+
+    /// Returns whether the lease is over.
+    pub fn is_over(&self) -> bool {
+        let until = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        until.is_some_and(|until| Instant::now() >= until)
+    }
 }
 
 /// Data that a build receives from earlier builds. It has no `Debug`, because it holds plaintext
@@ -141,6 +180,8 @@ pub struct SourceError {
 pub trait Observer: Send + Sync {
     /// The workspace is ready and the first playbook starts.
     fn started(&self, at: Timestamp);
+    /// A playbook begins. Not called for the playbooks that collect the logs of a lost build.
+    fn playbook_begins(&self, start: PlaybookStart);
     /// `bytes` were appended to the log at `offset`.
     fn log_appended(&self, offset: u64, bytes: &[u8]);
     /// A task of a main playbook failed without rescue: the build will fail.

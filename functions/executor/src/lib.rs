@@ -10,7 +10,7 @@
 //! 4. [`jobdir`], [`workspace`], [`vars`], [`inventory`]: directories, repositories and variables.
 //! 5. [`phases`]: pre-run, run and post-run, and the result.
 //! 6. [`playbook`]: one `ansible-playbook` process in a [`sandbox`].
-//! 7. [`joblog`] and [`live`]: the log, and readers that follow it.
+//! 7. [`joblog`], [`live`] and [`stored_log`]: the log, readers that follow it, and its copy.
 //! 8. [`archive`]: uploads the logs.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
@@ -47,14 +47,15 @@ pub mod service;
 pub mod settings;
 pub mod sources;
 pub mod ssh;
+pub mod stored_log;
 mod time_limits;
 pub mod vars;
 pub mod workspace;
 
 pub use content::AnsibleContent;
 pub use job::{
-    InheritedData, JobAttempt, Observer, OpenedSecrets, PackRequest, Packs, RepositorySources,
-    Runner, SourceError, StopSignal, Stopper,
+    AttemptScope, InheritedData, JobAttempt, Lease, Observer, OpenedSecrets, PackRequest, Packs,
+    RepositorySources, Runner, SourceError, StopSignal, Stopper,
 };
 pub use live::{LiveLog, LiveLogRegistry};
 pub use phases::Ansible;

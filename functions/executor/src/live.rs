@@ -101,6 +101,11 @@ impl LiveLog {
     pub fn grew_to(&self, length: u64) {
         self.length.send_replace(length);
     }
+
+    /// Returns the published length of the log, now and later.
+    pub fn length(&self) -> watch::Receiver<u64> {
+        self.length.subscribe()
+    }
 }
 
 impl Drop for LiveLog {

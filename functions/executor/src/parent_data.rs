@@ -175,7 +175,8 @@ mod tests {
         for (order, phase) in builds {
             world.write_unchecked(build::put_order(&order).unwrap());
             let (session, claimed_at) = ("life".into(), Timestamp(0));
-            let run = Run { build: order.build, session, phase, claimed_at };
+            let run =
+                Run { build: order.build, session, phase, claimed_at, playbook: None, lost: None };
             world.write_unchecked(Write::Put {
                 record: build::new_run(&run).unwrap(),
                 expect: Expect::Anything,
@@ -210,7 +211,8 @@ mod tests {
         seed.write_unchecked(build::put_order(&order("one", "build", 1)).unwrap());
         let (session, claimed_at) = ("life".into(), Timestamp(0));
         let phase = ended(Value::Object(data));
-        let run = Run { build: "one".into(), session, phase, claimed_at };
+        let run =
+            Run { build: "one".into(), session, phase, claimed_at, playbook: None, lost: None };
         seed.write_unchecked(Write::Put {
             record: build::new_run(&run).unwrap(),
             expect: Expect::Anything,

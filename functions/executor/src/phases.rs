@@ -1,6 +1,8 @@
 //! Runs one attempt of a job: prepares the build, runs the pre-run, run and post-run playbooks, and
 //! returns the result (Z7.1).
 
+mod collect;
+
 use crate::build_result::{Next, PlaybookEnd, PostPlaybookKind, ResultTracker};
 use crate::comment_lines;
 use crate::content::AnsibleContent;
@@ -9,12 +11,10 @@ use crate::frozen_vars::{self, FrozenVars};
 use crate::gateway::Gateway;
 use crate::include::{self, IncludeError};
 use crate::inventory::{self, JobVars, ReservedName};
-use crate::job::{JobAttempt, Observer, RepositorySources, Runner, StopSignal};
+use crate::job::{AttemptScope, JobAttempt, Observer, RepositorySources, Runner, StopSignal};
 use crate::jobdir::{self, Jobdir};
 use crate::joblog::{JobLog, now};
-use crate::playbook::{
-    self, FREEZE_INDEX, PlaybookContext, PlaybookInputs, PlaybookPhase, PreparedPlaybook,
-};
+use crate::playbook::{self, FREEZE_INDEX, PlaybookContext, PlaybookInputs, PreparedPlaybook};
 use crate::playbook_checkouts::{self, Playbooks, PrepareError};
 use crate::receiver::RECORD_BYTES_MAX;
 use crate::restricted_vars::{VarScope, is_allowed, restrict};
@@ -28,7 +28,7 @@ use crate::workspace::{self, PlacedRepository, WorkspaceError};
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use sluice_config::pattern::Pattern;
-use sluice_model::build::{BuildResult, Pause, RunEnd};
+use sluice_model::build::{BuildResult, Pause, PlaybookPhase, PlaybookStart, RunEnd};
 use sluice_model::git::Oid;
 use sluice_model::{BranchName, Timestamp};
 use std::borrow::Cow;
@@ -121,7 +121,10 @@ impl Runner for Ansible {
             },
         };
         let result = match prepared {
-            Some(Ok(stage)) => stage.run_phases(&mut log, &mut stop).await,
+            Some(Ok(stage)) => match job.scope {
+                AttemptScope::Whole => stage.run_phases(&mut log, &mut stop).await,
+                AttemptScope::CollectLogs => stage.collect_logs(&mut log, &mut stop).await,
+            },
             Some(Err(error)) => {
                 let detail = chain(&error);
                 log.say(&detail);
@@ -148,6 +151,8 @@ enum StartError {
     Workspace(#[from] WorkspaceError),
     #[error(transparent)]
     Agent(#[from] ssh::AgentError),
+    #[error(transparent)]
+    OldSessions(#[from] ssh::OldSessionsError),
     #[error("the job has nodes, but this executor has no SSH key for nodes: configure one")]
     NoKey,
     #[error(
@@ -181,7 +186,7 @@ impl StartError {
             Self::Prepare(PrepareError::File { source, .. }) | Self::Disk(source) => {
                 disk_result(source)
             }
-            Self::Agent(_) | Self::NoKey => BuildResult::Retry,
+            Self::Agent(_) | Self::OldSessions(_) | Self::NoKey => BuildResult::Retry,
         }
     }
 }
@@ -284,8 +289,9 @@ impl<'a> Attempt<'a> {
 
     /// Writes the SSH configuration, opens the gateway to the nodes, starts the SSH agent and opens
     /// a shared connection to each node. Without nodes only writes the configuration. Unreachable
-    /// nodes are no error; an executor without a key for nodes is one. The caller has written the
-    /// sandbox's accounts ([`write_accounts`]).
+    /// nodes are no error; an executor without a key for nodes is one. To collect logs, also ends
+    /// what the lost executor has started on the nodes; an error if that fails. The caller has
+    /// written the sandbox's accounts ([`write_accounts`]).
     async fn connect(&self) -> Result<ConnectedNodes, StartError> {
         let nodes = self.job.nodes;
         ssh::write_configuration(self.jobdir, self.settings, nodes)?;
@@ -299,12 +305,15 @@ impl<'a> Attempt<'a> {
         if nodes.is_empty() {
             return Ok(connected);
         }
-        connected._gateway =
-            Some(Gateway::open(&self.jobdir.runtime.root.join("nodes.sock"), nodes)?);
+        let socket = self.jobdir.runtime.root.join("nodes.sock");
+        connected._gateway = Some(Gateway::open(&socket, nodes, self.job.lease.clone())?);
         let agent =
             Agent::start(self.jobdir, self.job.node_key.ok_or(StartError::NoKey)?, nodes).await?;
         (connected._shared, connected.interpreters, connected.troubles) =
             ssh::open_shared(self.jobdir, self.settings, &agent, nodes).await;
+        if self.job.scope == AttemptScope::CollectLogs {
+            ssh::end_other_sessions(self.jobdir, self.settings, &agent, nodes).await?;
+        }
         connected.agent = Some(agent);
         Ok(connected)
     }
@@ -479,6 +488,10 @@ impl PreparedBuild<'_> {
             stop,
         };
         let (phase, banner) = (playbook.phase.banner(), playbook.banner());
+        if self.attempt.job.scope == AttemptScope::Whole {
+            let PreparedPlaybook { phase, index, .. } = *playbook;
+            self.attempt.observer.playbook_begins(PlaybookStart { phase, index });
+        }
         log.say(&format!("{phase} START: {banner}"));
         let context = self.context();
         let outcome = playbook::run(&context, playbook, inputs, log).await;

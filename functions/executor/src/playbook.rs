@@ -13,6 +13,7 @@ use crate::ssh::Agent;
 use serde_json::{Map, Value, json};
 use sluice_config::pattern::Pattern;
 use sluice_model::BranchName;
+use sluice_model::build::PlaybookPhase;
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
@@ -21,42 +22,14 @@ use std::time::Duration;
 
 /// The maximum size of Ansible's own output in bytes. Output of tasks comes over the socket.
 const PRINTED_BYTES_MAX: usize = 64 << 10;
+/// What Ansible prints when one of its worker processes ended without an answer, as after a kill
+/// for lack of memory. Ansible then ends with exit code 1, whatever the task may ignore or rescue.
+const DEAD_WORKER: &str = "A worker was found in a dead state";
 /// Ansible's exit code for unreachable hosts, and for files that it cannot read.
 const UNREACHABLE_OR_UNREADABLE: i32 = 4;
 
 /// The playbook index of the run that expands variables; no playbook of a job has it.
 pub const FREEZE_INDEX: usize = 9_999;
-
-/// The phases of a build, by which its playbooks are grouped.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum PlaybookPhase {
-    /// Playbooks before the main ones.
-    Pre,
-    /// The main playbooks.
-    Run,
-    /// Playbooks after the main ones, also after a failure.
-    Post,
-}
-
-impl PlaybookPhase {
-    /// Returns the phase's name in variables and `job-output.json`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Pre => "pre",
-            Self::Run => "run",
-            Self::Post => "post",
-        }
-    }
-
-    /// Returns the phase's name in banners of the log.
-    pub fn banner(self) -> &'static str {
-        match self {
-            Self::Pre => "PRE-RUN",
-            Self::Run => "RUN",
-            Self::Post => "POST-RUN",
-        }
-    }
-}
 
 /// A playbook that is checked out and ready to run, with its roles.
 #[derive(Debug)]
@@ -317,8 +290,9 @@ async fn stopped(stop: Option<&mut StopSignal>) -> String {
 
 /// Determines how a playbook that was not killed here ended. It is unreachable if its exit code
 /// says so and it lost hosts (`lost_hosts`). It is broken if a signal ended it, which an exit code
-/// from 128 on also means, or if bubblewrap, to judge by `output`, failed before Ansible started
-/// (`has_started`). Any other exit code is a normal end, also one that is not 0.
+/// from 128 on also means, if one of its worker processes was killed, or if bubblewrap, to judge by
+/// `output`, failed before Ansible started (`has_started`). Any other exit code is a normal end,
+/// also one that is not 0.
 fn classify_exit(
     status: ExitStatus,
     has_started: bool,
@@ -330,6 +304,9 @@ fn classify_exit(
         (Some(code), _) if code >= 128 => {
             PlaybookEnd::Broken { why: format!("Ansible was killed by signal {}", code - 128) }
         }
+        (Some(1), _) if output.contains(DEAD_WORKER) => PlaybookEnd::Broken {
+            why: "a worker process of Ansible was killed, perhaps for lack of memory".to_owned(),
+        },
         (Some(1), _) if !has_started && output.starts_with("bwrap:") => {
             PlaybookEnd::Broken { why: output.trim().to_owned() }
         }

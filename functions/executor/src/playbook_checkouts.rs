@@ -2,7 +2,7 @@
 
 use crate::job::{JobAttempt, RepositorySources};
 use crate::jobdir::Jobdir;
-use crate::playbook::{PlaybookPhase, PreparedPlaybook};
+use crate::playbook::PreparedPlaybook;
 use crate::playbook_files::{find_playbook, wrap_plays_in_list};
 use crate::roles::{RoleOrigin, roles_directory};
 use crate::sandbox::CodeTrust;
@@ -10,6 +10,7 @@ use crate::workspace::{
     WorkspaceError, checkout_outside_workspace, choose_branch, choose_roles, states_of,
 };
 use serde_json::{Map, Value, json};
+use sluice_model::build::PlaybookPhase;
 use sluice_model::git::{BranchKey, Oid};
 use sluice_model::job::{Playbook, RoleRepository};
 use sluice_model::{BranchName, ConnectionName, ProjectName};
@@ -306,7 +307,7 @@ impl PlaybookCheckouts<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::job::{InheritedData, OpenedSecrets};
+    use crate::job::{AttemptScope, InheritedData, Lease, OpenedSecrets};
     use crate::sources::ObjectSources;
     use sluice_git::{NewFile, keys, plant};
     use sluice_memory::World;
@@ -386,6 +387,8 @@ mod tests {
                 secrets: &secrets,
                 child_jobs: &[],
                 inherited: &inherited,
+                scope: AttemptScope::Whole,
+                lease: &Lease::unlimited(),
             };
             prepare_playbooks(&job, &sources, &jobdir).await
         };

@@ -1,27 +1,37 @@
 //! The executor process: renews its session, receives builds from the queues by urgency, and runs
 //! several builds at once.
 
+mod build_reporter;
+mod collect;
+mod drain;
 mod item_builds;
+mod session_watch;
 mod slots;
 
+pub use session_watch::{LOOK_SECONDS, SessionWatch};
 pub use slots::WAIT_SECONDS;
 
-use crate::archive;
+use crate::archive::{self, LogCopy};
 use crate::claim::{self, BuildMessage, Claimed, Claims, QueueWakeup};
-use crate::job::{JobAttempt, Observer, OpenedSecrets, Runner, StopSignal, Stopper};
-use crate::live::{LiveLog, LiveLogRegistry};
+use crate::job::{AttemptScope, JobAttempt, Lease, OpenedSecrets, Runner, StopSignal, Stopper};
+use crate::jobdir::log_path;
+use crate::live::LiveLogRegistry;
 use crate::returned_data;
 use crate::secrets::ProjectKeys;
+use crate::service::build_reporter::{BuildReporter, BuildUpdates};
 use crate::service::item_builds::{ItemBuildGuard, ItemBuilds};
 use crate::sources::ObjectSources;
+use crate::stored_log::StoredLog;
 use serde_json::{Map, Value};
-use sluice_model::build::{BuildResult, Pause, RunEnd};
+use sluice_model::build::{BuildResult, Phase, RunEnd};
 use sluice_model::wakeup::MessageQueue;
 use sluice_model::{BuildId, SessionId, Timestamp};
 use sluice_records::build;
-use sluice_records::codec::{encode, expiry, get, with_body};
+use sluice_records::codec::{decode, encode, expiry, get, with_body};
 use sluice_records::logs::BuildLogs;
-use sluice_records::session::{self, LIFE_SECONDS, LiveLogServer, LiveLogToken, Session};
+use sluice_records::session::{
+    self, LIFE_SECONDS, LiveLogServer, LiveLogToken, Session, SessionState,
+};
 use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::port::Incoming;
 use sluice_runtime::record::{Key, Record};
@@ -30,7 +40,7 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
 use tokio::time::{MissedTickBehavior, interval, sleep};
 
@@ -43,12 +53,17 @@ pub const QUEUES: [(MessageQueue, u64); 3] = [
 ];
 /// Seconds from one renewal of a session to the next.
 pub const RENEW_SECONDS: u64 = 1;
+/// How long connections to nodes may be opened after a renewal began: others may use the nodes when
+/// they have seen the session unchanged for its life.
+const LEASE: Duration = Duration::from_secs(LIFE_SECONDS);
 /// Attempts to claim a build before its message is left to be redelivered.
 const CLAIM_TRIES: u32 = 3;
 /// Attempts to store a complete end before only the result is stored.
 const COMPLETE_END_TRIES: u32 = 8;
 /// Paused builds that give up their slot; further paused builds keep theirs.
 const PAUSED_MAX: usize = 64;
+/// The longest wait for stopped builds to end.
+const STOP_WAIT: Duration = Duration::from_secs(10);
 /// The longest wait between two attempts to store an end.
 const END_WAIT_MAX: Duration = Duration::from_secs(20);
 
@@ -67,6 +82,9 @@ pub struct ExecutorSettings {
     pub log_address: Option<String>,
     /// The base address of archived logs, ending in `/`; tenant and build are appended.
     pub log_root: String,
+    /// Seconds that running builds get to finish after a shutdown was requested, before they are
+    /// stopped and end as `Retry`.
+    pub drain_seconds: u64,
 }
 
 /// One run of an executor process, with one session.
@@ -101,6 +119,16 @@ pub struct ExecutorService {
     stopped_builds: std::sync::atomic::AtomicBool,
     /// Whether the session has ended.
     session_ended: std::sync::atomic::AtomicBool,
+    /// Whether another executor has ended the session, and so ends its builds.
+    is_fenced: std::sync::atomic::AtomicBool,
+    /// Whether the executor takes no more builds because it shuts down.
+    is_draining: std::sync::atomic::AtomicBool,
+    /// Ends the drain at once.
+    drain_over: tokio::sync::Notify,
+    /// Until when connections to nodes may be opened.
+    lease: Lease,
+    /// How often the session was renewed.
+    renewals: watch::Sender<u64>,
 }
 
 impl ExecutorService {
@@ -127,6 +155,11 @@ impl ExecutorService {
             slots,
             stopped_builds: false.into(),
             session_ended: false.into(),
+            is_fenced: false.into(),
+            is_draining: false.into(),
+            drain_over: tokio::sync::Notify::new(),
+            lease: Lease::unlimited(),
+            renewals: watch::channel(0).0,
         })
     }
 
@@ -135,43 +168,52 @@ impl ExecutorService {
         &self.logs
     }
 
-    /// Creates the session, then receives and runs builds until `shutdown` is true, its sender is
-    /// dropped, or the session is gone. Then stops all builds, which end as `Retry`, and waits at
-    /// most ten seconds until all slots are free; paused builds without a slot are not waited for.
-    /// Returns `Ok` only after a shutdown, which a dropped sender is too. An error if the session
-    /// cannot be created or is gone: the caller then starts a new executor.
+    /// Creates the session, then receives and runs builds, and ends those of executors that die,
+    /// until `shutdown` is true, its sender is dropped, or the session is gone. After a shutdown it
+    /// drains: it takes no more builds, and the running ones get
+    /// [`ExecutorSettings::drain_seconds`] to finish. Then stops all builds, which end as `Retry`,
+    /// and waits at most ten seconds until all slots are free; paused builds without a slot are not
+    /// waited for. At last it ends the session, unless a build is left. Returns `Ok` only after a
+    /// shutdown, which a dropped sender is too. An error if the session cannot be created or is
+    /// gone: the caller then starts a new executor.
     pub async fn run(
         self: Arc<Self>,
         mut shutdown: watch::Receiver<bool>,
     ) -> Result<(), ReconcileError> {
-        let record = self.create_session().await?;
+        let mut record = self.create_session().await?;
         let (session_over, session_ending) = watch::channel(false);
         let mut tasks = tokio::task::JoinSet::new();
         for (queue, head_start_millis) in QUEUES {
             tasks.spawn(self.clone().poll_queue(queue, head_start_millis, session_ending.clone()));
         }
-        let ended = tokio::select! {
-            // An error means that the sender was dropped; that is a shutdown too.
-            _ = shutdown.wait_for(|stop| *stop) => {
-                self.stop_all("the executor shuts down");
-                Ok(())
-            }
-            () = self.renew(record) => {
-                self.stop_all("the executor's session is gone");
-                Err(ReconcileError::Retry(format!("the session {} is gone", self.session)))
+        let is_gone = {
+            let mut renewal = std::pin::pin!(self.renew(&mut record));
+            let drain = async {
+                // An error means that the sender was dropped; that is a shutdown too.
+                let _ = shutdown.wait_for(|stop| *stop).await;
+                session_over.send_replace(true);
+                self.drain().await;
+            };
+            tokio::select! {
+                () = drain => false,
+                () = &mut renewal => true,
+                () = self.clone().watch_sessions() => false,
             }
         };
-        // A build claimed under a session that is not renewed would count as lost at once.
-        session_over.send_replace(true);
+        if is_gone {
+            self.stop_all("the executor's session is gone");
+            // A build claimed under a session that is not renewed would count as lost at once.
+            session_over.send_replace(true);
+        }
         self.session_ended.store(true, std::sync::atomic::Ordering::Release);
         while tasks.join_next().await.is_some() {}
         // Every build returns its slot when it has ended.
-        let _ = tokio::time::timeout(
-            Duration::from_secs(10),
-            self.slots.acquire_many(u32::try_from(self.options.slots).unwrap_or(1)),
-        )
-        .await;
-        ended
+        let _ = tokio::time::timeout(STOP_WAIT, self.slots.acquire_many(self.slot_count())).await;
+        if is_gone {
+            return Err(ReconcileError::Retry(format!("the session {} is gone", self.session)));
+        }
+        self.end_own_session(record).await;
+        Ok(())
     }
 
     /// Claims the builds of received messages, trying each up to three times, and returns the
@@ -278,12 +320,14 @@ impl ExecutorService {
         let AcceptedBuild { mut claimed, stop, mut slot, mut item_build } = accepted;
         let build = claimed.run.build.clone();
         tracing::info!(%build, job = %claimed.order.job, change = %claimed.order.change, attempt = claimed.order.attempt, "a build starts");
-        let jobdir = self.options.state.join("builds").join(build.as_str());
-        let observer = BuildReporter {
-            log: self.logs.open(&build, &jobdir),
-            updates: watch::channel(BuildUpdate::None).0,
-            secrets: Mutex::default(),
+        let (scope, name) = match &claimed.run.lost {
+            None => (AttemptScope::Whole, build.clone()),
+            // The lost executor may be on this machine and still use its directory. The live log is
+            // not the build's.
+            Some(_) => (AttemptScope::CollectLogs, BuildId(format!("{build}-lost"))),
         };
+        let jobdir = self.options.state.join("builds").join(name.as_str());
+        let observer = BuildReporter::new(self.logs.open(&name, &jobdir));
         let (secrets, secrets_error) = match self.keys.open(&claimed.job).await {
             Ok(secrets) => (secrets, None),
             Err(error) => (OpenedSecrets::default(), Some(error)),
@@ -297,8 +341,10 @@ impl ExecutorService {
             secrets: &secrets,
             child_jobs: &claimed.child_jobs.clone(),
             inherited: &std::mem::take(&mut claimed.inherited),
+            scope,
+            lease: &self.lease,
         };
-        let mut updates = observer.updates.subscribe();
+        let mut updates = observer.updates();
         let execution = async {
             match secrets_error {
                 None => self.runner.execute(&job, &self.sources, &jobdir, stop, &observer).await,
@@ -308,72 +354,114 @@ impl ExecutorService {
                 ),
             }
         };
+        let tenant = claimed.order.queue.tenant.clone();
+        let logs = BuildLogs { tenant: &tenant, build: &build };
+        let mut stored_log =
+            StoredLog::new(&self.ports, logs, log_path(&jobdir), observer.log_length());
         let mut execution = std::pin::pin!(execution);
-        let mut ended = loop {
-            tokio::select! {
-                biased;
-                ended = &mut execution => break ended,
-                Ok(()) = updates.changed() => {}
-            }
-            let update = updates.borrow_and_update().clone();
-            tokio::select! {
-                biased;
-                ended = &mut execution => break ended,
-                () = self.record_update(&mut claimed, update, &observer, (&mut slot, &mut item_build)) => {}
+        let followed = async {
+            loop {
+                tokio::select! {
+                    biased;
+                    ended = &mut execution => break ended,
+                    Ok(()) = updates.changed() => {}
+                }
+                let update = updates.borrow_and_update().clone();
+                tokio::select! {
+                    biased;
+                    ended = &mut execution => break ended,
+                    () = self.record_updates(&mut claimed, update, &observer, (&mut slot, &mut item_build)) => {}
+                }
             }
         };
-        let logs = BuildLogs { tenant: &claimed.order.queue.tenant, build: &build };
-        let archived = archive::archive(&self.ports, logs, &jobdir, &self.options.log_root).await;
+        let mut ended = tokio::select! {
+            biased;
+            ended = followed => ended,
+            never = stored_log.keep(), if scope == AttemptScope::Whole => match never {},
+        };
+        if self.is_fenced() {
+            // Another executor ends the build, and may have stored its logs.
+            self.forget_build(&build, jobdir.clone()).await;
+            return Err(ReconcileError::Retry(format!(
+                "the session of build {build} was ended by another executor"
+            )));
+        }
+        let log = match scope {
+            AttemptScope::Whole => match stored_log.finish().await {
+                true => LogCopy::Stored,
+                false => LogCopy::Missing,
+            },
+            AttemptScope::CollectLogs => self.keep_lost_log(logs, &jobdir).await,
+        };
+        if let Some(why) = &claimed.run.lost {
+            ended.detail = Some(why.clone());
+            // Whatever kept its logs from being collected: the attempt does not count.
+            if ended.result != BuildResult::Aborted {
+                ended.result = BuildResult::Retry;
+            }
+        }
+        let archived =
+            archive::archive(&self.ports, logs, &jobdir, &self.options.log_root, log).await;
         // A job that uploaded its logs itself returns their address (`zuul.log_url`).
         ended.log_url = ended.log_url.or(archived);
         self.store_secrets(&build, &mut ended.data, &observer).await;
         let reported = self.report_end(&mut claimed, ended, &mut item_build).await;
-        self.running().remove(&build);
-        self.paused().remove(&build);
-        remove_directory(&build, jobdir.clone()).await;
+        self.forget_build(&build, jobdir.clone()).await;
         reported
     }
 
-    /// Records that a running build will fail or is paused, and wakes its queue. A failure to
-    /// record that it will fail is only logged. A pause is retried without limit until it and its
-    /// secret data are stored; the caller drops the call when the build ends. Before a pause is
+    /// Forgets a build that has ended, and removes its directory.
+    async fn forget_build(&self, build: &BuildId, jobdir: PathBuf) {
+        self.running().remove(build);
+        self.paused().remove(build);
+        remove_directory(build, jobdir).await;
+    }
+
+    /// Records what a running build has announced and what is not recorded yet: that a playbook
+    /// begins, that it will fail, or that it is paused; the latter two wake its queue. A failure to
+    /// record one of the first two is only logged. A pause is retried without limit until it and
+    /// its secret data are stored; the caller drops the call when the build ends. Before a pause is
     /// stored, the build stops counting in `item_build`; afterwards it gives up its slot, if at
-    /// most [`PAUSED_MAX`] builds are paused. `BuildUpdate::None` does nothing.
-    async fn record_update(
+    /// most [`PAUSED_MAX`] builds are paused.
+    async fn record_updates(
         &self,
         claimed: &mut Claimed,
-        update: BuildUpdate,
+        updates: BuildUpdates,
         observer: &BuildReporter,
         (slot, item_build): (&mut Option<OwnedSemaphorePermit>, &mut ItemBuildGuard),
     ) {
         let build = claimed.run.build.clone();
-        match update {
-            BuildUpdate::None => {}
-            // If this is lost, the queue learns of the failure later, from the end.
-            BuildUpdate::WillFail => {
-                if let Err(error) = claim::will_fail(&self.ports, claimed).await {
-                    tracing::warn!(%build, %error, "could not record that the build will fail");
-                }
+        if let Some(start) = updates.playbook.filter(|start| claimed.run.playbook != Some(*start))
+            && let Err(error) = claim::record_playbook(&self.ports, claimed, start).await
+        {
+            tracing::warn!(%build, %error, "could not record that a playbook begins");
+        }
+        // If this is lost, the queue learns of the failure later, from the end.
+        if updates.will_fail
+            && matches!(claimed.run.phase, Phase::Running)
+            && let Err(error) = claim::will_fail(&self.ports, claimed).await
+        {
+            tracing::warn!(%build, %error, "could not record that the build will fail");
+        }
+        let is_recorded = matches!(claimed.run.phase, Phase::Paused(_));
+        if let Some(mut pause) = updates.pause.filter(|_| !is_recorded) {
+            // A paused build may wait for other builds of its item, so they must not rely on it to
+            // wake the queue. The pause itself wakes the queue for those that did.
+            item_build.leave();
+            self.store_secrets(&build, &mut pause.data, observer).await;
+            let mut attempt = 0;
+            while let Err(error) = claim::pause(&self.ports, claimed, pause.clone()).await {
+                // The gate resumes only builds whose pause is recorded.
+                tracing::warn!(%build, %error, "could not record that the build is paused; retrying");
+                sleep(END_WAIT_MAX.min(Duration::from_millis(200 << attempt.min(10)))).await;
+                attempt += 1;
             }
-            BuildUpdate::Paused(mut pause) => {
-                // A paused build may wait for other builds of its item, so they must not rely on
-                // it to wake the queue. The pause itself wakes the queue for those that did.
-                item_build.leave();
-                self.store_secrets(&build, &mut pause.data, observer).await;
-                let mut attempt = 0;
-                while let Err(error) = claim::pause(&self.ports, claimed, pause.clone()).await {
-                    // The gate resumes only builds whose pause is recorded.
-                    tracing::warn!(%build, %error, "could not record that the build is paused; retrying");
-                    sleep(END_WAIT_MAX.min(Duration::from_millis(200 << attempt.min(10)))).await;
-                    attempt += 1;
-                }
-                tracing::info!(%build, "a build is paused");
-                self.paused().insert(build);
-                // The jobs it waits for may need its slot. Beyond the bound a paused build keeps
-                // its slot, because each one takes memory and disk.
-                if self.paused().len() <= PAUSED_MAX {
-                    drop(slot.take());
-                }
+            tracing::info!(%build, "a build is paused");
+            self.paused().insert(build);
+            // The jobs it waits for may need its slot. Beyond the bound a paused build keeps its
+            // slot, because each one takes memory and disk.
+            if self.paused().len() <= PAUSED_MAX {
+                drop(slot.take());
             }
         }
     }
@@ -388,7 +476,7 @@ impl ExecutorService {
         data: &mut Map<String, Value>,
         observer: &BuildReporter,
     ) {
-        let secret_data = observer.secrets.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        let secret_data = observer.secrets();
         let mut attempt = 0;
         while let Err(error) =
             returned_data::store_secrets(&self.ports, build, data, &secret_data).await
@@ -471,8 +559,8 @@ impl ExecutorService {
         let now = self.ports.clock.now();
         let body = self.session_body(now, now);
         let mut head = encode(session::key(&self.session), &body)?;
-        // The index by which the API lists live and recent executors.
-        head.find = Some(("sessions".to_owned(), self.session.to_string()));
+        // The index by which the API lists executors, and executors find each other.
+        head.find = Some(session::open_entry(&self.session));
         head.expires_at = Some(expiry(now));
         let plan = CellCommit { head, others: Vec::new(), wakeups: Vec::new(), due: None };
         match cell::commit(&self.ports, plan).await? {
@@ -497,30 +585,34 @@ impl ExecutorService {
             started_at,
             alive_until: now.plus_seconds(LIFE_SECONDS),
             builds: self.running().keys().cloned().collect(),
+            state: if self.is_draining() { SessionState::Draining } else { SessionState::Running },
         }
     }
 
     /// Renews the session every [`RENEW_SECONDS`] and stops or resumes builds on request; returns
     /// only when the session is gone. `record` is the stored session. Failures are logged. If the
-    /// session could not be renewed in time, the gate retries its builds elsewhere, so all builds
-    /// are stopped here, but renewing goes on.
-    async fn renew(&self, mut record: Record) {
+    /// session was not renewed in time, also because this process was paused, its builds may be
+    /// retried elsewhere, so all builds are stopped here, but renewing goes on.
+    async fn renew(&self, record: &mut Record) {
         let started_at = self.ports.clock.now();
         let mut alive_until = started_at.plus_seconds(LIFE_SECONDS);
+        self.lease.renew(Instant::now() + LEASE);
         let mut ticks = interval(Duration::from_secs(RENEW_SECONDS));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         loop {
             ticks.tick().await;
-            let now = self.ports.clock.now();
-            match self.renew_once(&mut record, started_at, now).await {
-                Ok(true) => alive_until = now.plus_seconds(LIFE_SECONDS),
-                Ok(false) => return,
-                Err(error) => {
-                    tracing::warn!(%error, "could not renew the session");
-                    if now >= alive_until {
-                        self.stop_all("the executor could not renew its session in time");
-                    }
+            let (now, began) = (self.ports.clock.now(), Instant::now());
+            if now >= alive_until || self.lease.is_over() {
+                self.stop_all("the executor could not renew its session in time");
+            }
+            match self.renew_once(record, started_at, now).await {
+                Ok(true) => {
+                    alive_until = now.plus_seconds(LIFE_SECONDS);
+                    self.lease.renew(began + LEASE);
+                    self.renewals.send_modify(|count| *count += 1);
                 }
+                Ok(false) => return,
+                Err(error) => tracing::warn!(%error, "could not renew the session"),
             }
         }
     }
@@ -528,9 +620,9 @@ impl ExecutorService {
     /// Renews the session stored as `record` once, and updates `record`. Then stops or resumes the
     /// builds for which that is requested, and ends claims of unknown outcome for which a stop is
     /// requested; a failure of the latter is only logged. `started_at` is when the session started,
-    /// and is stored again. Returns false if the session is gone, and then does nothing else. After
-    /// a conflicting write it returns true: `record` is then the stored one, and the next renewal
-    /// builds on it.
+    /// and is stored again. Returns false if the session is gone or another executor has ended it,
+    /// and then does nothing else. After a conflicting write of its own it returns true: `record`
+    /// is then the stored one, and the next renewal builds on it.
     ///
     /// # Errors
     /// Returns an error if the store does not answer; the next renewal tries again.
@@ -546,9 +638,13 @@ impl ExecutorService {
         let plan = CellCommit { head, others: Vec::new(), wakeups: Vec::new(), due: None };
         match cell::commit(&self.ports, plan).await? {
             CommitOutcome::Written(renewed) => *record = renewed,
-            // No other process writes this key, so the stored record is an earlier write of this
-            // one whose response was lost. The next renewal builds on it.
+            // Another executor has ended the session, or the stored record is an earlier write of
+            // this one whose response was lost. The next renewal builds on that.
             CommitOutcome::Stale => match get(&self.ports, &record.key).await? {
+                Some(stored) if has_ended(&stored) => {
+                    self.is_fenced.store(true, std::sync::atomic::Ordering::Release);
+                    return Ok(false);
+                }
                 Some(stored) => *record = stored,
                 None => return Ok(false),
             },
@@ -610,6 +706,11 @@ impl ExecutorService {
     }
 }
 
+/// Returns whether a stored session has ended. One that cannot be read has not.
+fn has_ended(record: &Record) -> bool {
+    decode::<Session>(record).is_ok_and(|session| session.state.has_ended())
+}
+
 /// Removes a build's directory on a blocking thread, because it may hold many files. A missing
 /// directory is no failure; any other failure is only logged.
 async fn remove_directory(build: &BuildId, jobdir: PathBuf) {
@@ -660,45 +761,4 @@ pub struct AcceptedBuild {
     slot: Option<OwnedSemaphorePermit>,
     /// Counts the build among the running builds of its item.
     item_build: ItemBuildGuard,
-}
-
-/// The last state change of a running build.
-#[derive(Clone)]
-enum BuildUpdate {
-    /// No change yet.
-    None,
-    /// The build will fail.
-    WillFail,
-    /// The build is paused until its dependent jobs end.
-    Paused(Pause),
-}
-
-/// Receives the events of a running build and passes them to the service.
-struct BuildReporter {
-    /// The live log.
-    log: LiveLog,
-    /// Publishes the last state change.
-    updates: watch::Sender<BuildUpdate>,
-    /// The secret data that the job returned for its dependents.
-    secrets: Mutex<Map<String, Value>>,
-}
-
-impl Observer for BuildReporter {
-    fn started(&self, _: Timestamp) {}
-
-    fn log_appended(&self, offset: u64, bytes: &[u8]) {
-        self.log.grew_to(offset + bytes.len() as u64);
-    }
-
-    fn will_fail(&self) {
-        self.updates.send_replace(BuildUpdate::WillFail);
-    }
-
-    fn paused(&self, pause: Pause) {
-        self.updates.send_replace(BuildUpdate::Paused(pause));
-    }
-
-    fn returned_secrets(&self, secret_data: Map<String, Value>) {
-        *self.secrets.lock().unwrap_or_else(PoisonError::into_inner) = secret_data;
-    }
 }

@@ -22,6 +22,9 @@ pub struct AnsibleSettings {
     /// The time limit of all cleanup playbooks after a stop together, in seconds. The launcher
     /// releases the nodes of a stopped build after 120 s, so this must be well below.
     pub cleanup_timeout_seconds: u64,
+    /// The time limit of all post-run playbooks together that collect the logs of a build whose
+    /// executor was lost, in seconds. The build is retried only afterwards.
+    pub collect_timeout_seconds: u64,
     /// The network access of untrusted playbooks from the executor.
     pub untrusted_network: SandboxNetwork,
     /// Paths that every playbook may read.
@@ -64,6 +67,7 @@ impl AnsibleSettings {
             timeout_seconds: 10_800,
             post_timeout_seconds: 1_800,
             cleanup_timeout_seconds: 75,
+            collect_timeout_seconds: 60,
             untrusted_network: SandboxNetwork::NodesOnly,
             readable: Vec::new(),
             trusted_readable: Vec::new(),

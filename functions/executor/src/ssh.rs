@@ -14,7 +14,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::time::Duration;
-use tokio::io::{AsyncBufReadExt, BufReader};
+use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 
 /// The time to wait for a node's answer. Afterwards Ansible's own connection retries decide.
@@ -247,6 +247,86 @@ async fn open(
         Ok(_) => Err(crate::process::read_bounded(stderr, 2_000).await.trim().to_owned()),
         Err(_) => Err(format!("no answer within {OPEN_SECONDS} seconds")),
     }
+}
+
+/// The script that ends the sessions of other connections on a node.
+const END_SESSIONS: &str = include_str!("ssh/end_sessions.sh");
+
+/// The time that ending other sessions on a node may take, in seconds.
+const END_SESSIONS_SECONDS: u64 = 30;
+
+/// Ends everything on each node that earlier SSH sessions have started, concurrently, and closes
+/// these sessions; those of this build's shared connection stay. The caller has opened the shared
+/// connections. The error names the first node on which that is not certain to have worked.
+pub async fn end_other_sessions(
+    jobdir: &Jobdir,
+    settings: &AnsibleSettings,
+    agent: &Agent,
+    nodes: &[NodeAccess],
+) -> Result<(), OldSessionsError> {
+    let ended = nodes.iter().map(|node| end_sessions_in_time(jobdir, settings, agent, node));
+    futures::future::try_join_all(ended).await.map(drop)
+}
+
+/// Ends the sessions of other connections on one node within a time limit. The error names the
+/// node.
+async fn end_sessions_in_time(
+    jobdir: &Jobdir,
+    settings: &AnsibleSettings,
+    agent: &Agent,
+    node: &NodeAccess,
+) -> Result<(), OldSessionsError> {
+    let limit = Duration::from_secs(END_SESSIONS_SECONDS);
+    let ended = tokio::time::timeout(limit, end_sessions_on(jobdir, settings, agent, node));
+    let message = match ended.await {
+        Ok(Ok(())) => return Ok(()),
+        Ok(Err(message)) => message,
+        Err(_) => format!("no answer within {END_SESSIONS_SECONDS} seconds"),
+    };
+    Err(OldSessionsError { node: node.names.join(","), message })
+}
+
+/// Ends the sessions of other connections on one node. The error is the message of the script or of
+/// ssh.
+async fn end_sessions_on(
+    jobdir: &Jobdir,
+    settings: &AnsibleSettings,
+    agent: &Agent,
+    node: &NodeAccess,
+) -> Result<(), String> {
+    let state = jobdir.state_of("ssh").map_err(|error| error.to_string())?;
+    let sandbox = Sandbox { settings, jobdir, trust: CodeTrust::Untrusted, state: &state };
+    let environment = BTreeMap::from([
+        ("HOME", jobdir.home.display().to_string()),
+        ("SSH_AUTH_SOCK", agent.socket.display().to_string()),
+    ]);
+    let mut command = sandbox.command(Path::new("/usr/bin/ssh"), &environment);
+    command.args(["-x", "-a", "-o", "BatchMode=yes"]);
+    command.args(["-p", &node.ssh_port.to_string(), "-l", &node.username, &node.interface_ip]);
+    command.arg("exec sh -s").stdin(Stdio::piped());
+    let mut process = Group::spawn(&mut command).map_err(|error| error.to_string())?;
+    let (Some(mut stdin), Some(stderr)) = (process.stdin(), process.stderr()) else {
+        return Err("no pipes".to_owned());
+    };
+    let message = tokio::spawn(crate::process::read_bounded(stderr, 2_000));
+    // If ssh ends early, its status and message say why.
+    let _ = stdin.write_all(END_SESSIONS.as_bytes()).await;
+    drop(stdin);
+    let status = process.wait().await.map_err(|error| error.to_string())?;
+    if status.success() {
+        return Ok(());
+    }
+    Err(format!("{status}: {}", message.await.unwrap_or_default().trim()))
+}
+
+/// What the lost executor of a build had started on a node could not be ended.
+#[derive(Debug, thiserror::Error)]
+#[error("could not end the sessions of the lost executor on {node}: {message}")]
+pub struct OldSessionsError {
+    /// The names of the node.
+    node: String,
+    /// What went wrong.
+    message: String,
 }
 
 /// Returns a command with an environment of only `PATH`, which hides the executor's credentials. It

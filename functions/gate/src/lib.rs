@@ -8,6 +8,7 @@
 mod branch_locks;
 mod host_queues;
 mod load;
+mod lost_builds;
 mod prepare_commit;
 mod provided;
 mod queue_context;

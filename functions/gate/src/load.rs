@@ -8,6 +8,7 @@
 
 use crate::branch_locks;
 use crate::host_queues::{self, OwnQueues};
+use crate::lost_builds;
 use crate::provided;
 use crate::queue_context::{CachedCell, QueueContext};
 use crate::semaphores;
@@ -277,8 +278,10 @@ impl Reader<'_> {
         let due = asked.iter().flat_map(sessions::keys);
         let missing = due.filter(|key| !found.records.contains_key(key));
         found.records.extend(get_all(self.ports, &missing.collect::<Vec<_>>()).await?);
-        let judged =
+        let mut judged =
             watch.assess(self.name, running, &asked, &found.records, self.ports.clock.now());
+        lost_builds::end_lost_runs(self.ports, &loaded.queue, &found.records, &mut judged.runs)
+            .await?;
         for bad in &judged.unreadable {
             quarantine_record(self.ports, bad).await?;
         }

@@ -7,7 +7,7 @@ use sluice_model::build::{Phase, Run};
 use sluice_model::{BuildId, SessionId, Timestamp};
 use sluice_records::codec::{BadRecord, decode};
 use sluice_records::session::{
-    self, ExpirySighting, LIFE_SECONDS, SIGHTINGS_MAX, Session, SuspectedExpiry,
+    self, ExpirySighting, LIFE_SECONDS, SIGHTINGS_MAX, Session, SessionState, SuspectedExpiry,
 };
 use sluice_runtime::record::{Key, Record};
 use std::collections::{BTreeMap, BTreeSet};
@@ -100,6 +100,7 @@ impl ExecutorWatch {
                 started_at: run.claimed_at,
                 alive_until: now,
                 builds: vec![run.build.clone()],
+                state: SessionState::Running,
             };
             let unreadable = (known.revision.is_some() && known.session.is_none()).then(unknown);
             let session = known.session.as_ref().or(unreadable.as_ref());
@@ -210,9 +211,9 @@ enum Liveness {
 }
 
 /// Returns whether an executor is alive, by its session and a stored suspicion; with a doubt that
-/// does not name this gate yet, also the suspicion to store. A session that expired more than
-/// [`SKEW_SECONDS`] ago is dead. One that expired later is doubted, until this gate has doubted the
-/// same revision of it for [`LIFE_SECONDS`]; then it is dead too.
+/// does not name this gate yet, also the suspicion to store. A session that was ended, or expired
+/// more than [`SKEW_SECONDS`] ago, is dead. One that expired later is doubted, until this gate has
+/// doubted the same revision of it for [`LIFE_SECONDS`]; then it is dead too.
 fn liveness(
     gate: &str,
     session: &Session,
@@ -220,6 +221,9 @@ fn liveness(
     doubt: Option<SuspectedExpiry>,
     now: Timestamp,
 ) -> Liveness {
+    if session.state.has_ended() {
+        return Liveness::Dead;
+    }
     if session.alive_until > now {
         return Liveness::Lives;
     }
@@ -257,13 +261,7 @@ fn seen(run: &Run, session: Option<Option<&Session>>, is_over: bool) -> Observed
     match session {
         None => running,
         Some(Some(_)) if !is_over => running,
-        Some(Some(session)) => ObservedBuild::Lost {
-            why: format!(
-                "the executor {} has been silent since {}",
-                session.hostname,
-                session.alive_until.to_iso()
-            ),
-        },
+        Some(Some(session)) => ObservedBuild::Lost { why: session.lost_reason() },
         Some(None) => {
             ObservedBuild::Lost { why: format!("the executor's session {} is gone", run.session) }
         }
@@ -282,6 +280,8 @@ mod tests {
             session: SessionId("life".to_owned()),
             phase: Phase::Running,
             claimed_at: Timestamp(0),
+            playbook: None,
+            lost: None,
         }
     }
 
@@ -317,6 +317,7 @@ mod tests {
                 started_at: Timestamp(0),
                 alive_until: Timestamp(alive_until),
                 builds: Vec::new(),
+                state: SessionState::Running,
             };
             let mut record = encode_first(session::key(&id), &session).unwrap();
             record.revision = revision;
@@ -397,6 +398,7 @@ mod tests {
                 started_at: Timestamp(0),
                 alive_until: Timestamp(renewed_at).plus_seconds(LIFE_SECONDS),
                 builds,
+                state: SessionState::Running,
             };
             let record = encode_first(session::key(&session.id), &session).unwrap();
             BTreeMap::from([(record.key.clone(), record)])

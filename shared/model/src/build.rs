@@ -205,8 +205,9 @@ pub struct SpeculativeChange {
     pub merge_commit: Option<Oid>,
 }
 
-/// An executor's run of a build. Each write is conditional on the record's revision and on the
-/// session. A lost run is never taken over; the gate orders a new build with another id.
+/// An executor's run of a build. Each write is conditional on the record's revision. Others end a
+/// lost run as [`BuildResult::Retry`], or take it over before, only to collect its logs; its own
+/// executor then writes nothing more. The gate orders a new build with another id.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Run {
     /// The build.
@@ -217,6 +218,54 @@ pub struct Run {
     pub phase: Phase,
     /// When it was claimed, which is shown as its start time.
     pub claimed_at: Timestamp,
+    /// The playbook that began last; `None` before the first one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub playbook: Option<PlaybookStart>,
+    /// Why its executor was lost, if another one has taken it over to collect its logs; `None`
+    /// while the executor that claimed it runs it.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lost: Option<String>,
+}
+
+/// The beginning of a playbook: all that is known of how far a build got whose executor died.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlaybookStart {
+    /// The phase of the playbook.
+    pub phase: PlaybookPhase,
+    /// Its index in the phase, from 0.
+    pub index: usize,
+}
+
+/// The phases of a build, by which its playbooks are grouped, in their order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum PlaybookPhase {
+    /// Playbooks before the main ones.
+    Pre,
+    /// The main playbooks.
+    Run,
+    /// Playbooks after the main ones, also after a failure.
+    Post,
+}
+
+impl PlaybookPhase {
+    /// Returns the phase's name in variables and `job-output.json`.
+    pub fn as_str(self) -> &'static str {
+        match self {
+            Self::Pre => "pre",
+            Self::Run => "run",
+            Self::Post => "post",
+        }
+    }
+
+    /// Returns the phase's name in banners of the log.
+    pub fn banner(self) -> &'static str {
+        match self {
+            Self::Pre => "PRE-RUN",
+            Self::Run => "RUN",
+            Self::Post => "POST-RUN",
+        }
+    }
 }
 
 /// The phase of a run.
@@ -268,4 +317,20 @@ pub struct RunEnd {
     pub data_object: Option<String>,
     /// The address of its logs, ending with `/`.
     pub log_url: Option<String>,
+}
+
+impl RunEnd {
+    /// Returns the end of an attempt whose executor was lost, for the reason `why`: the attempt
+    /// does not count. It counts as started when it was claimed.
+    pub fn of_lost_run(run: &Run, why: String, ended_at: Timestamp) -> Self {
+        Self {
+            result: BuildResult::Retry,
+            detail: Some(why),
+            started_at: Some(run.claimed_at),
+            ended_at,
+            data: Map::new(),
+            data_object: None,
+            log_url: None,
+        }
+    }
 }

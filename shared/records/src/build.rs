@@ -34,6 +34,15 @@ pub struct ResumeRequest {
     pub at: Timestamp,
 }
 
+/// A run with its record as it was read, whose revision guards the next write.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StoredRun {
+    /// The record.
+    pub record: Record,
+    /// The run in it.
+    pub run: Run,
+}
+
 /// Returns the partition of a build.
 pub fn partition(build: &BuildId) -> String {
     format!("build#{build}")

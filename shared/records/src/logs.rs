@@ -9,9 +9,15 @@
 //! files' bytes in that order, with nothing between them. No build id contains a dot, so no file's
 //! own object has that key.
 //!
-//! A reader looks for the file's own object first, because large files are read in parts. A build
-//! is archived once, and a build that was lost runs again under another id. So a file never has
-//! both objects with different contents.
+//! The log of a build that writes for longer than a few seconds is stored while it grows, in
+//! segments: `logs/<tenant>/<build>.log/<number>`, of [`SEGMENT_BYTES`] each, the last one shorter.
+//! Only the last one is written again, with more bytes. So a build whose executor dies keeps its
+//! log, and the log of a build that ends is not stored a second time.
+//!
+//! A reader looks for the file's own object first, because large files are read in parts, then
+//! among the packed files, and for the log at last for its segments. A build is archived once, and
+//! a build that was lost runs again under another id. So a file never has two objects with
+//! different contents, except that a log without segments may have been cut at its last one.
 
 use bytes::Bytes;
 use serde::{Deserialize, Serialize};
@@ -22,6 +28,12 @@ use sluice_runtime::{PortError, Ports};
 
 /// The name of the log, which every build has.
 pub const LOG: &str = "job-output.txt";
+
+/// The size of each segment of a log but the last, in bytes. A log of 256 MiB has 512 segments.
+pub const SEGMENT_BYTES: usize = 512 << 10;
+
+/// The most segments that a log may have; further ones are not read.
+const SEGMENTS_MAX: usize = 1_000;
 
 /// The version of the format that is written, and the only one that is read.
 const VERSION: u32 = 1;
@@ -49,6 +61,16 @@ impl BuildLogs<'_> {
     /// Returns the key of the object with the packed small files.
     pub fn packed_key(&self) -> String {
         format!("logs/{}/{}.files", escape(self.tenant.as_str()), self.build)
+    }
+
+    /// Returns the key of a segment of the log, by its number from 0.
+    pub fn segment_key(&self, number: usize) -> String {
+        format!("{}{number:05}", self.segment_folder())
+    }
+
+    /// Returns what the keys of all segments of the log begin with; it ends in `/`.
+    fn segment_folder(&self) -> String {
+        format!("logs/{}/{}.log/", escape(self.tenant.as_str()), self.build)
     }
 
     /// Returns the address of the logs below `root`, the address of all logs, which ends in `/`.
@@ -90,8 +112,8 @@ impl BuildLogs<'_> {
             .map_err(|why| PortError::unknown(format!("read {key}"), why))
     }
 
-    /// Reads a whole file: its own object, or else from the packed files; `None` when there is no
-    /// file of this name.
+    /// Reads a whole file: its own object, or else from the packed files, or of the log the
+    /// segments; `None` when there is no file of this name.
     ///
     /// # Errors
     /// As [`Self::load_packed`].
@@ -100,12 +122,71 @@ impl BuildLogs<'_> {
             return Ok(Some(object.bytes));
         }
         let packed = self.load_packed(ports).await?;
-        Ok(packed.find(name).cloned())
+        match packed.find(name) {
+            Some(content) => Ok(Some(content.clone())),
+            None if name == LOG => {
+                let log = self.read_log_segments(ports, 0, usize::MAX).await?;
+                Ok(log.map(|part| part.bytes))
+            }
+            None => Ok(None),
+        }
     }
 
-    /// Reads at most `most` bytes of a file from byte `first` on, packed or not; `None` when there
-    /// is no file of this name. The result is empty beyond the file's end, and has the length of
-    /// the whole file.
+    /// Returns whether any segment of the log is stored.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn has_log_segments(&self, ports: &Ports) -> Result<bool, PortError> {
+        Ok(!ports.objects.list(&self.segment_folder(), None, 1).await?.is_empty())
+    }
+
+    /// Returns the length in bytes of the log that is stored in segments; `None` without segments.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn segmented_log_length(&self, ports: &Ports) -> Result<Option<u64>, PortError> {
+        let keys = ports.objects.list(&self.segment_folder(), None, SEGMENTS_MAX).await?;
+        let Some(last) = keys.len().checked_sub(1) else { return Ok(None) };
+        // All segments before the last one are full.
+        let part = ports.objects.get_part(&self.segment_key(last), 0, 1).await?;
+        let length = part.map_or(0, |part| part.length);
+        Ok(Some(last as u64 * SEGMENT_BYTES as u64 + length))
+    }
+
+    /// Reads at most `most` bytes of the log from its segments, from byte `first` on; `None`
+    /// without segments. The result is empty beyond the end, and has the length of the whole log.
+    ///
+    /// # Errors
+    /// When the store does not answer.
+    pub async fn read_log_segments(
+        &self,
+        ports: &Ports,
+        first: u64,
+        most: usize,
+    ) -> Result<Option<ObjectPart>, PortError> {
+        let Some(length) = self.segmented_log_length(ports).await? else { return Ok(None) };
+        let end = first.saturating_add(most as u64).min(length);
+        let (mut at, mut bytes) = (first, Vec::new());
+        while at < end {
+            let number = usize::try_from(at / SEGMENT_BYTES as u64).unwrap_or(SEGMENTS_MAX);
+            let from = at % SEGMENT_BYTES as u64;
+            let wanted = usize::try_from(end - at).unwrap_or(usize::MAX).min(SEGMENT_BYTES);
+            let segment = ports.objects.get_part(&self.segment_key(number), from, wanted).await?;
+            let segment = segment.map(|part| part.bytes).unwrap_or_default();
+            if segment.is_empty() {
+                break;
+            }
+            at += segment.len() as u64;
+            bytes.extend_from_slice(&segment);
+        }
+        // The last segment may have grown since the length was read.
+        bytes.truncate(usize::try_from(end.saturating_sub(first)).unwrap_or(usize::MAX));
+        Ok(Some(ObjectPart { bytes: bytes.into(), length }))
+    }
+
+    /// Reads at most `most` bytes of a file from byte `first` on, as [`Self::read_file`] finds it;
+    /// `None` when there is no file of this name. The result is empty beyond the file's end, and
+    /// has the length of the whole file.
     ///
     /// # Errors
     /// As [`Self::load_packed`].
@@ -120,7 +201,11 @@ impl BuildLogs<'_> {
             return Ok(Some(part));
         }
         let packed = self.load_packed(ports).await?;
-        Ok(packed.find(name).map(|content| slice_of(content, first, most)))
+        match packed.find(name) {
+            Some(content) => Ok(Some(slice_of(content, first, most))),
+            None if name == LOG => self.read_log_segments(ports, first, most).await,
+            None => Ok(None),
+        }
     }
 }
 

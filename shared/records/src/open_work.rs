@@ -6,7 +6,8 @@
 //! change enters and leaves them several times. Reads are bounded to the newest [`LISTED_MAX`]
 //! entries of a shard; [`OpenWork::is_cut`] says whether there were more.
 
-use crate::codec::{decode_or_log, get};
+use crate::build::StoredRun;
+use crate::codec::{decode_or_log, get, get_all};
 use crate::delivery::DeliveryRecord;
 use crate::{build, session};
 use sluice_gate::unattended::{self, BOUND_SECONDS, CellSchedule, OpenRun};
@@ -14,7 +15,9 @@ use sluice_gate::{Item, StoredHead};
 use sluice_model::build::{Order, Phase, Run};
 use sluice_model::id::digest;
 use sluice_model::wakeup::Wakeup;
-use sluice_model::{BuildId, ItemId, ProjectName, ProviderName, QueueKey, TenantName, Timestamp};
+use sluice_model::{
+    BuildId, ItemId, ProjectName, ProviderName, QueueKey, SessionId, TenantName, Timestamp,
+};
 use sluice_pool::{NodeRequest, ProviderHead, RequestState};
 use sluice_runtime::port::{DUE_SHARDS, due_shard};
 use sluice_runtime::quarantine::halt_key;
@@ -24,6 +27,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 /// The most entries of one list that one read returns.
 pub const LISTED_MAX: usize = 500;
+
+/// The most entries of one list among which the runs of a dead executor are looked for.
+pub const OPEN_RUNS_LISTED_MAX: usize = 5_000;
 
 /// Keys in one call (the limit of DynamoDB's BatchGetItem).
 const KEYS_MAX: usize = 100;
@@ -160,6 +166,35 @@ pub async fn read(ports: &Ports, before: Timestamp, now: Timestamp) -> Result<Op
     add_provider_work(ports, providers, now, &mut work).await?;
     add_runs(ports, runs, now, &mut work).await?;
     Ok(work)
+}
+
+/// Returns the runs of a session that have not ended, as the index of open work lists them. A run
+/// that was claimed within the last moments may not be listed yet. A record that cannot be decoded
+/// is logged and left out; of a list with more than [`OPEN_RUNS_LISTED_MAX`] entries the oldest are
+/// left out. Reads all open runs, so it is for rare occasions.
+///
+/// # Errors
+/// When the store does not answer.
+pub async fn runs_of_session(
+    ports: &Ports,
+    session: &SessionId,
+) -> Result<Vec<StoredRun>, PortError> {
+    let mut runs = Vec::new();
+    for shard in 0..DUE_SHARDS {
+        let found = ports.records.find(&list(shard), None, OPEN_RUNS_LISTED_MAX).await?;
+        if found.len() == OPEN_RUNS_LISTED_MAX {
+            tracing::error!(%session, shard, "the list of open work is cut: the queues end the oldest builds of a dead executor later");
+        }
+        let keys: Vec<Key> =
+            found.into_iter().filter(|key| key.partition.starts_with("build#")).collect();
+        for record in get_all(ports, &keys).await?.into_values() {
+            let Some(run) = decode_or_log::<Run>(&record) else { continue };
+            if run.session == *session && !matches!(run.phase, Phase::Ended(_)) {
+                runs.push(StoredRun { record, run });
+            }
+        }
+    }
+    Ok(runs)
 }
 
 /// Listed sort keys by partition.

@@ -11,6 +11,13 @@ use std::fmt;
 /// Seconds for which a session is alive without being renewed.
 pub const LIFE_SECONDS: u64 = 15;
 
+/// The partition of the index `find` that lists the sessions that have not ended, by their ids.
+pub const OPEN_SESSIONS: &str = "sessions";
+
+/// The partition of the index `find` that lists the sessions that have ended, by the time of their
+/// end.
+pub const ENDED_SESSIONS: &str = "sessions-ended";
+
 /// The partition prefix of session records.
 const PREFIX: &str = "session#";
 
@@ -30,6 +37,46 @@ pub struct Session {
     pub alive_until: Timestamp,
     /// The builds that it runs.
     pub builds: Vec<BuildId>,
+    /// Whether it takes builds.
+    #[serde(default)]
+    pub state: SessionState,
+}
+
+/// What an executor's session does. Only its own executor writes the record, until another one ends
+/// the session.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum SessionState {
+    /// It takes builds.
+    #[default]
+    Running,
+    /// It takes no more builds, and gives the running ones time to finish.
+    Draining,
+    /// It is over: its executor has stopped, or another executor found it dead. Nothing renews it
+    /// again, and an executor that finds its own session in this state ends.
+    Ended {
+        /// When it ended, by the clock of the executor that wrote it.
+        at: Timestamp,
+    },
+}
+
+impl Session {
+    /// Returns why a build of this session is attempted again, as a sentence for people.
+    pub fn lost_reason(&self) -> String {
+        let renewed_at = self.alive_until.0.saturating_sub(LIFE_SECONDS * 1_000);
+        format!(
+            "the executor {} was lost: it has been silent since {}",
+            self.hostname,
+            Timestamp(renewed_at).to_iso()
+        )
+    }
+}
+
+impl SessionState {
+    /// Returns whether the session is over.
+    pub fn has_ended(self) -> bool {
+        matches!(self, Self::Ended { .. })
+    }
 }
 
 /// The server of an executor's live logs. Only the API, which checks who may read a build, may read
@@ -111,6 +158,17 @@ pub fn suspected_expiry_key(session: &SessionId) -> Key {
 /// Returns the key of a session.
 pub fn key(session: &SessionId) -> Key {
     Key::new(format!("{PREFIX}{session}"), "head")
+}
+
+/// Returns the entry in the index `find` of a session that has not ended, or whose builds have not
+/// all been ended yet.
+pub fn open_entry(session: &SessionId) -> (String, String) {
+    (OPEN_SESSIONS.to_owned(), session.to_string())
+}
+
+/// Returns the entry in the index `find` of a session that ended at `at` and has no builds left.
+pub fn ended_entry(session: &SessionId, at: Timestamp) -> (String, String) {
+    (ENDED_SESSIONS.to_owned(), format!("{:015}#{session}", at.0))
 }
 
 /// Returns the session's id from the key of one of its records; the whole partition for another

@@ -22,7 +22,7 @@ use sluice_model::wakeup::{MessageQueue, Wakeup};
 use sluice_model::{SessionId, TenantName, Timestamp};
 use sluice_records::codec::encode_first;
 use sluice_records::connection::{self, AwsAccess, ConnectionsFile, StoredConnection};
-use sluice_records::session::{self, Session};
+use sluice_records::session::{self, Session, SessionState};
 use sluice_reporter::Reporter;
 use sluice_repos::Repos;
 use sluice_runtime::batch::{self, ReconcileError, Reconciler};
@@ -391,6 +391,7 @@ impl Deployment {
             started_at: now,
             alive_until: now.plus_seconds(30 * 86_400),
             builds: Vec::new(),
+            state: SessionState::Running,
         };
         let record = encode_first(session::key(&self.session), &session).unwrap();
         self.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
@@ -428,6 +429,7 @@ fn executor(ports: Ports, runner: Arc<Nothing>, state: &std::path::Path) -> Arc<
         node_key: None,
         log_address: None,
         log_root: "https://sluice.test/logs/".to_owned(),
+        drain_seconds: 0,
     };
     ExecutorService::new(ports, runner, options)
 }

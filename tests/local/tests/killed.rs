@@ -6,9 +6,17 @@ use serde_json::Value;
 use sluice_local::{ONE, TWO};
 use sluice_local_tests::forge::PullRequest;
 use sluice_local_tests::story::{Expected, approve, configure, decided, ends_right, entered};
-use sluice_local_tests::system::{KilledProcess, System, UpOptions};
-use sluice_operator::show::list;
+use sluice_local_tests::system::{KilledProcess, System, UpOptions, program};
+use sluice_local_tests::until;
+use sluice_model::BuildId;
+use sluice_model::build::{BuildResult, Order, Phase, PlaybookPhase, Run};
+use sluice_operator::show::{list, text};
+use sluice_records::build::{order_key, run_key};
+use sluice_records::codec::decode;
+use sluice_records::session::{self, LIFE_SECONDS, Session};
 use std::collections::BTreeSet;
+use std::fs::File;
+use std::process::{Child, Command, Stdio};
 
 /// A point at which a process is killed.
 struct Point {
@@ -76,10 +84,10 @@ const EXECUTOR: [Point; 3] = [
         name: "a build is claimed",
         kill: r#"executor after executor:PutItem|TransactWriteItems:build#+"running""#,
     },
-    // The session is renewed each second: at the third renewal the playbook waits on its node.
+    // Five seconds after the log's first line, while the playbook waits on its node.
     Point {
-        name: "a playbook runs",
-        kill: r#"executor after executor:PutItem:session#+"builds":[" 3"#,
+        name: "a playbook runs and its log so far is stored",
+        kill: "executor after executor:PutObject:.log/00000",
     },
     Point {
         name: "the result is recorded and no wakeup was sent",
@@ -214,6 +222,119 @@ async fn the_work_of_a_killed_function_is_redelivered() {
     assert_shown_alike_after_restart(&mut system).await;
 }
 
+/// Returns the id and the environment of the executor's process.
+fn executor_process(system: &System) -> (u32, Vec<(String, String)>) {
+    let state = system.data().join("executor").display().to_string();
+    let processes = std::fs::read_dir("/proc").unwrap().flatten();
+    let mut ids = processes.filter_map(|entry| entry.file_name().to_str()?.parse::<u32>().ok());
+    let strings = |id: u32, file: &str| -> Vec<String> {
+        let bytes = std::fs::read(format!("/proc/{id}/{file}")).unwrap_or_default();
+        bytes.split(|byte| *byte == 0).map(|text| String::from_utf8_lossy(text).into()).collect()
+    };
+    let is_executor = |id: &u32| {
+        let words = strings(*id, "cmdline");
+        words[0].ends_with("sluice-executor") && words.contains(&state)
+    };
+    let id = ids.find(is_executor).expect("an executor runs");
+    let variables = strings(id, "environ").into_iter();
+    let variables = variables.filter_map(|text| {
+        text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()))
+    });
+    (id, variables.collect())
+}
+
+/// A second executor of a system, which ends when it is dropped.
+struct SecondExecutor(Child);
+
+impl SecondExecutor {
+    /// Starts it as the first one was started, with a state directory of its own.
+    fn start(system: &System, environment: Vec<(String, String)>) -> Self {
+        let program = program().unwrap().with_file_name("sluice-executor");
+        let mut command = Command::new(program);
+        command.env_clear().envs(environment).arg("--state").arg(system.data().join("second"));
+        command.args(["--slots", "2", "--logs", "127.0.0.1:0", "--drain", "0", "--with-parent"]);
+        let log = File::create(system.data().join("second.log")).unwrap();
+        command.stdin(Stdio::piped()).stdout(log.try_clone().unwrap()).stderr(log);
+        Self(command.spawn().unwrap())
+    }
+}
+
+impl Drop for SecondExecutor {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// Sends a signal to a process.
+fn send_signal(signal: &str, id: u32) {
+    assert!(Command::new("kill").args([signal, &id.to_string()]).status().unwrap().success());
+}
+
+/// Z7.3: an executor is paused while a playbook works on a node, and goes on later. Meanwhile
+/// another executor takes the build over: it ends what the first one had started on the node, runs
+/// the post-run playbooks, which find that nothing works there any more, and ends the build as
+/// RETRY. The first one reports nothing when it goes on, and ends.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_paused_executor_loses_its_build_to_another_one_that_collects_the_logs() {
+    let options = UpOptions { processes: true, ..UpOptions::default() };
+    let system = System::start(options).await.unwrap();
+    configure(&system, ["counting", "noop"]).await.unwrap();
+    let forge = system.forge().unwrap();
+    let a = forge.propose(ONE, "A", &[("greetings/a", "Hello!\n")]).await.unwrap();
+    approve(&system, &a).await.unwrap();
+    let (client, ports) = (system.client().unwrap(), system.operator().await.unwrap());
+    let run_of_first = async || -> anyhow::Result<Option<Run>> {
+        let builds: Vec<Value> = client.get("tenant/demo/builds?pipeline=gate").await?;
+        // The API lists the newest first.
+        let first = builds.iter().rfind(|build| build["job_name"] == "counting");
+        let Some(first) = first else { return Ok(None) };
+        let key = run_key(&BuildId::from(text(first, "uuid")));
+        let run = ports.records.get(&[key]).await?.remove(0);
+        Ok(run.map(|record| decode(&record)).transpose()?)
+    };
+    let running = until("the main playbook to be recorded", async || {
+        let begun = |run: &Run| run.playbook.is_some_and(|last| last.phase == PlaybookPhase::Run);
+        Ok(run_of_first().await?.filter(begun))
+    })
+    .await
+    .unwrap();
+    let (paused, environment) = executor_process(&system);
+    let second = SecondExecutor::start(&system, environment);
+    until("the second executor to run", async || {
+        let components: Value = client.get("components").await?;
+        Ok((list(&components, "executor").len() == 2).then_some(()))
+    })
+    .await
+    .unwrap();
+    send_signal("-STOP", paused);
+    let ended = until("the build to be ended by the second executor", async || {
+        Ok(run_of_first().await?.filter(|run| matches!(run.phase, Phase::Ended(_))))
+    })
+    .await
+    .unwrap();
+    let Phase::Ended(end) = &ended.phase else { unreachable!("it has ended") };
+    assert_eq!(end.result, BuildResult::Retry, "{end:?}");
+    assert_ne!(ended.session, running.session);
+    let file = async |name: &str| {
+        let address = format!("{}{name}", end.log_url.as_deref().unwrap());
+        client.text(&address).await.unwrap().unwrap_or_else(|| panic!("there is no {address}"))
+    };
+    let ticks = file("ticks.txt").await;
+    let [first, second_count, "False", "True"] = ticks.split(' ').collect::<Vec<_>>()[..] else {
+        panic!("{ticks}")
+    };
+    assert!(first == second_count && first.parse::<u32>().unwrap() > 0, "{ticks}");
+    assert!(file("job-output.txt").await.contains("RUN START"));
+    send_signal("-CONT", paused);
+    system.await_kills(1, KilledProcess::Executor).await.unwrap();
+    let set = decided(&system, &a).await.unwrap();
+    assert_eq!(text(&set, "result"), "SUCCESS", "{set}");
+    assert_eq!(run_of_first().await.unwrap().unwrap(), ended, "it reported nothing later");
+    drop(second);
+    ends_right(&system, Expected { landed: &[&a], refused: &[] }).await.unwrap();
+}
+
 /// Returns the process ids of orphaned ssh-agents on this machine.
 fn orphaned_agents() -> BTreeSet<u32> {
     let processes = std::fs::read_dir("/proc").unwrap().flatten();
@@ -243,9 +364,41 @@ fn name_and_parent(id: u32) -> Option<(String, u32)> {
     Some((field("Name:")?.to_owned(), field("PPid:")?.parse().ok()?))
 }
 
-/// Z7.3: a build whose executor was killed is run again. A recorded result counts although the
-/// executor sent no wakeup. The changes behind it end as without kills, and no orphaned ssh-agent
-/// holds the nodes' key.
+/// The longest time from the last sign of an executor to the next attempt of its builds.
+const RECOVERY_MILLIS: u64 = 45_000;
+
+/// Returns the attempts of a change's gate builds, oldest first, and checks that every attempt has
+/// an end and that the next one of a lost one was claimed in time.
+async fn attempts(system: &System, change: &PullRequest) -> Vec<(Order, Run)> {
+    let (client, ports) = (system.client().unwrap(), system.operator().await.unwrap());
+    let PullRequest { repository, number } = change;
+    let path = format!("tenant/demo/builds?project={repository}&change={number}&pipeline=gate");
+    let shown: Vec<Value> = client.get(&path).await.unwrap();
+    let mut found = Vec::new();
+    for build in shown.iter().rev() {
+        assert!(build["result"].is_string() && build["end_time"].is_string(), "{build}");
+        let id = BuildId::from(text(build, "uuid"));
+        let keys = [order_key(&id), run_key(&id)];
+        let records = ports.records.get(&keys).await.unwrap();
+        let [Some(order), Some(run)] = records.as_slice() else { panic!("{build}") };
+        found.push((decode::<Order>(order).unwrap(), decode::<Run>(run).unwrap()));
+    }
+    for pair in found.windows(2) {
+        let (lost, next) = (&pair[0].1, &pair[1].1);
+        let session = ports.records.get(&[session::key(&lost.session)]).await.unwrap().remove(0);
+        let session: Session = decode(&session.unwrap()).unwrap();
+        let last_sign = session.alive_until.0 - LIFE_SECONDS * 1_000;
+        let recovery = next.claimed_at.0 - last_sign;
+        println!("a lost build was claimed again {recovery} ms after its executor's last sign");
+        assert!(recovery <= RECOVERY_MILLIS, "{recovery} ms: {pair:?}");
+    }
+    found
+}
+
+/// Z7.3: a build whose executor was killed is run again, in less than 45 seconds, and the killed
+/// attempt ends as RETRY with the log that it had written five seconds before. A recorded result
+/// counts although the executor sent no wakeup. The changes behind it end as without kills, and no
+/// orphaned ssh-agent holds the nodes' key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_killed_executor_loses_no_build() {
     let options =
@@ -254,7 +407,7 @@ async fn a_killed_executor_loses_no_build() {
     let mut system = System::start(options).await.unwrap();
     configure(&system, ["quick", "noop"]).await.unwrap();
     let forge = system.forge().unwrap();
-    let a = forge.propose(ONE, "A", &[("greetings/a", "Hello!\n"), ("slow", "6\n")]).await.unwrap();
+    let a = forge.propose(ONE, "A", &[("greetings/a", "Hello!\n"), ("slow", "8\n")]).await.unwrap();
     let b = forge.propose_after(TWO, "B", &[("greetings/b", "Hi!\n")], Some(&a)).await.unwrap();
     let c = forge.propose(ONE, "C", &[("broken", "yes\n")]).await.unwrap();
     let d = forge.propose(TWO, "D", &[("greetings/d", "Good day!\n")]).await.unwrap();
@@ -268,6 +421,18 @@ async fn a_killed_executor_loses_no_build() {
         .collect();
     assert_eq!(results.iter().filter(|result| **result == "SUCCESS").count(), 1, "{results:?}");
     system.await_kills(EXECUTOR.len(), KilledProcess::Executor).await.unwrap();
+    let attempts = attempts(&system, &a).await;
+    let ends = attempts.iter().filter_map(|(_, run)| match &run.phase {
+        Phase::Ended(end) => Some(end),
+        _ => None,
+    });
+    let results: Vec<BuildResult> = ends.clone().map(|end| end.result).collect();
+    assert_eq!(results, [BuildResult::Retry, BuildResult::Retry, BuildResult::Success]);
+    let logs: Vec<Option<String>> = ends.map(|end| end.log_url.clone()).collect();
+    assert_eq!(logs[0], None, "the first attempt was killed before it wrote anything");
+    let log = format!("{}job-output.txt", logs[1].as_deref().unwrap());
+    let log = system.client().unwrap().text(&log).await.unwrap().unwrap();
+    assert!(log.contains("RUN START") && !log.contains("RUN END"), "{log}");
     let orphaned: Vec<u32> = orphaned_agents().difference(&orphaned_before).copied().collect();
     assert_eq!(orphaned, Vec::<u32>::new(), "orphaned ssh-agents hold the nodes' key");
     for change in [&b, &c, &d] {

@@ -30,7 +30,7 @@ use sluice_model::{ConnectionName, ProjectName, SessionId, TenantName, Timestamp
 use sluice_notify::Notify;
 use sluice_records::codec::{decode, encode_first};
 use sluice_records::connection::{self, AwsAccess, ConnectionsFile, StoredConnection};
-use sluice_records::session::{self, Session};
+use sluice_records::session::{self, Session, SessionState};
 use sluice_reporter::Reporter;
 use sluice_repos::Repos;
 use sluice_runtime::batch::{self, Reconciler};
@@ -339,8 +339,8 @@ impl Site {
         now(self.webhook.receive(connection, headers, body))
     }
 
-    /// Returns every build that an executor was asked to run as pipeline, job and the numbers of its
-    /// changes, sorted.
+    /// Returns every build that an executor was asked to run as pipeline, job and the numbers of
+    /// its changes, sorted.
     pub fn builds(&self) -> Vec<String> {
         let ports = self.ports();
         let orders = self.world.records().into_iter().filter(|record| {
@@ -590,6 +590,7 @@ impl Site {
             started_at: now,
             alive_until: now.plus_seconds(30),
             builds: self.building.iter().map(|claimed| claimed.order.build.clone()).collect(),
+            state: SessionState::Running,
         };
         let record = encode_first(session::key(&self.session), &session).unwrap();
         self.world.write_unchecked(Write::Put { record, expect: Expect::Anything });

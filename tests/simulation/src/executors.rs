@@ -13,7 +13,7 @@ use sluice_model::git::BranchKey;
 use sluice_model::{BuildId, ProjectName, SessionId, Timestamp};
 use sluice_records::build::{resume_key, run_key, stop_key};
 use sluice_records::codec::{decode, encode_first};
-use sluice_records::session::{self, LIFE_SECONDS, Session};
+use sluice_records::session::{self, LIFE_SECONDS, Session, SessionState};
 use sluice_runtime::Ports;
 use sluice_runtime::record::{Expect, Write};
 use sluice_scenarios::repos::Tree;
@@ -144,6 +144,7 @@ impl Executor {
             started_at: self.started_at,
             alive_until: now.plus_seconds(LIFE_SECONDS),
             builds: self.own_builds().cloned().collect(),
+            state: SessionState::Running,
         };
         self.revision += 1;
         let Ok(mut record) = encode_first(session::key(&self.session), &session) else { return };

@@ -11,7 +11,7 @@ use http::Request;
 use sluice_api::{HttpLiveLogSource, LiveLogSource};
 use sluice_browser_tests::story::{ARCHIVED_LOG, B, D, G, LIVE_LOG, PAST, build_id};
 use sluice_model::{BuildId, TenantName};
-use sluice_records::logs::{BuildLogs, LOG, PackedLogs};
+use sluice_records::logs::{BuildLogs, LOG, PackedLogs, SEGMENT_BYTES};
 use sluice_records::session::{LiveLogServer, LiveLogToken};
 use sluice_records::tenant;
 use sluice_runtime::object::PutMode;
@@ -105,6 +105,36 @@ async fn the_log_of_a_build_that_is_over_comes_from_the_archive() {
     )
     .await;
     assert_eq!((end.body().len(), &end.headers()["x-log-ended"]), (0, &"1".parse().unwrap()));
+}
+
+/// Z7.4, Z7.3: the log that a build had stored when its executor died is at the usual addresses.
+#[tokio::test]
+async fn the_log_of_a_build_whose_executor_died_is_read_from_its_stored_segments() {
+    let story = story().await;
+    let build = build_id(&D, "unit", 1);
+    let logs = logs_of(&build);
+    let text: String = (0..60_000).map(|line| format!("line {line:06}\n")).collect();
+    for (number, segment) in text.as_bytes().chunks(SEGMENT_BYTES).enumerate() {
+        let (key, content) = (logs.segment_key(number), Bytes::copy_from_slice(segment));
+        let ports = story.world.ports();
+        ports.objects.put(&key, content, PutMode::Always, "text/plain").await.unwrap();
+    }
+    let followed =
+        get(&story.api, &format!("/api/tenant/acme/build/{build}/log?offset=700000")).await;
+    assert_eq!(followed.body().as_ref(), &text.as_bytes()[700_000..]);
+    assert_eq!(followed.headers()["x-log-length"], text.len().to_string());
+    let path = format!("/logs/acme/{build}/job-output.txt");
+    let whole = get(&story.api, &path).await;
+    assert!(whole.status() == 200 && whole.body().as_ref() == text.as_bytes());
+    let across = SEGMENT_BYTES - 2..=SEGMENT_BYTES + 1;
+    let request = Request::get(&path)
+        .header("range", format!("bytes={}-{}", across.start(), across.end()))
+        .body(Bytes::new())
+        .unwrap();
+    let part = story.api.answer(request).await;
+    assert_eq!((part.status().as_u16(), part.body().as_ref()), (206, &text.as_bytes()[across]));
+    let listing = get(&story.api, &format!("/logs/acme/{build}/")).await;
+    assert!(String::from_utf8_lossy(listing.body()).contains(&format!("{path}\"")), "{listing:?}");
 }
 
 /// Z7.4, Z5.4: a job's files are served with their types, and cannot run scripts.

@@ -84,6 +84,8 @@ async fn pushed(ports: &Ports) -> (ItemId, BuildId) {
         session: "session-1".into(),
         phase: Phase::Ended(ended),
         claimed_at: RECEIVED.plus_seconds(2),
+        playbook: None,
+        lost: None,
     };
     let came = DeliveryRecord {
         connection: "github".into(),

@@ -5,6 +5,10 @@ use bytes::Bytes;
 use http::{Method, Request};
 use serde_json::{Value, json as value};
 use sluice_api::Api;
+use sluice_records::codec::{decode, encode_first};
+use sluice_records::session::{self, Session, SessionState};
+use sluice_runtime::record::{Expect, Write};
+use std::collections::BTreeMap;
 
 /// Z5.4, Z9.1: pages of other origins cannot read a system on the same machine.
 #[tokio::test]
@@ -61,6 +65,38 @@ async fn tenants_components_and_connections_are_listed() {
     assert_eq!(components["executor"][0]["state"], "running");
     assert_eq!(json(&story.api, "/api/connections").await, value!([]));
     assert!(json(&story.api, "/api").await["builds"].as_str().unwrap().ends_with("/builds"));
+}
+
+/// Z9.1, Z7.3: an executor that drains and one that has stopped are listed as such.
+#[tokio::test]
+async fn executors_are_listed_with_their_state() {
+    let story = story().await;
+    let stored = story.world.record(&session::key(&"session-1".into())).unwrap();
+    let known: Session = decode(&stored).unwrap();
+    let ended_at = known.started_at;
+    let others = [
+        ("draining", SessionState::Draining, session::open_entry(&"draining".into())),
+        (
+            "stopped",
+            SessionState::Ended { at: ended_at },
+            session::ended_entry(&"stopped".into(), ended_at),
+        ),
+    ];
+    for (name, state, entry) in others {
+        let session =
+            Session { id: name.into(), hostname: name.to_owned(), state, ..known.clone() };
+        let mut record = encode_first(session::key(&session.id), &session).unwrap();
+        record.find = Some(entry);
+        story.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
+    }
+    let components = json(&story.api, "/api/components").await;
+    let listed = components["executor"].as_array().unwrap();
+    let states: BTreeMap<&str, &str> = listed
+        .iter()
+        .map(|one| (one["hostname"].as_str().unwrap(), one["state"].as_str().unwrap()))
+        .collect();
+    let expected = [("executor-1", "running"), ("draining", "draining"), ("stopped", "stopped")];
+    assert_eq!(states, BTreeMap::from(expected));
 }
 
 /// Z9.1: CORS preflight requests are answered.

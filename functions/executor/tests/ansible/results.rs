@@ -1,7 +1,9 @@
 //! How builds end.
 
 use crate::support::*;
+use sluice_executor::AttemptScope;
 use sluice_model::build::BuildResult::{self, *};
+use sluice_model::build::{PlaybookPhase, PlaybookStart};
 use std::path::Path;
 
 const PASS: &str =
@@ -97,6 +99,35 @@ async fn a_failing_pre_run_does_not_count() {
     let (result, log) = result_of(&["fail-here"], &["pass"], &["here"], &[]).await;
     assert_eq!(result, Retry, "{log}");
     assert!(!log.contains("| RUN START"), "{log}");
+}
+
+/// Z7.1: a worker that is killed, as for lack of memory, says nothing about the job, also in an
+/// included task that may fail.
+#[tokio::test]
+async fn a_killed_worker_of_ansible_does_not_count() {
+    let kill = "- debug: msg=\"{{ lookup('pipe', 'kill -9 $PPID; sleep 60') }}\"\n";
+    let play = |task: &str| {
+        format!(
+            "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - block:\n        {task}\n      rescue: [{{debug: msg=rescued}}]\n"
+        )
+    };
+    let included = format!("{kill}  ignore_errors: true\n");
+    let (direct, indirect) = (play(kill.trim()), play("- include_tasks: included.yaml"));
+    let mut files = files();
+    files.extend([
+        (PROJECT, "direct.yaml", direct.as_str()),
+        (PROJECT, "indirect.yaml", indirect.as_str()),
+        (PROJECT, "included.yaml", included.as_str()),
+    ]);
+    for main in ["direct", "indirect"] {
+        let mut story = Story::new(&files);
+        story.job.run = vec![untrusted(main)];
+        let outcome = story.run().await;
+        assert_eq!(outcome.ended.result, Retry, "{main}: {}", outcome.log);
+        let why = outcome.ended.detail.clone().unwrap_or_default();
+        assert!(why.contains("a worker process of Ansible was killed"), "{main}: {why}");
+        assert!(outcome.log.contains("RUN END RESULT_BROKEN"), "{main}: {}", outcome.log);
+    }
 }
 
 /// Z7.1
@@ -358,4 +389,61 @@ async fn a_paused_job_can_be_stopped_and_a_failed_one_does_not_pause() {
     let outcome = story.run().await;
     assert_eq!(outcome.ended.result, Failure, "{}", outcome.log);
     assert!(outcome.seen.pause.lock().unwrap().is_none());
+}
+
+/// Z7.3: the post-run playbooks of a lost build find nothing of its executor at work on the node,
+/// although that one still runs its main playbook and tries to go on, and they see that the build
+/// has not succeeded. It opens no connection once its lease is over.
+#[tokio::test]
+async fn the_logs_of_a_lost_build_are_collected_after_its_old_sessions_are_ended() {
+    let count = "- hosts: all\n  gather_facts: false\n  tasks:\n    - raw: 'while :; do echo tick >> ~/ticks; sleep 0.1; done'\n      ignore_unreachable: true\n    - raw: touch ~/again\n";
+    let collect = "- hosts: all\n  gather_facts: false\n  tasks:\n    - raw: 'wc -l < ~/ticks; sleep 1; wc -l < ~/ticks'\n    - debug: msg='success {{ zuul_success }}, retry {{ zuul_will_retry }}'\n    - raw: 'false'\n";
+    let mut files = files();
+    files.extend([(PROJECT, "count.yaml", count), (PROJECT, "collect.yaml", collect)]);
+    let story = |scope: AttemptScope| {
+        let mut story = Story::new(&files);
+        story.scope = scope;
+        story.job.run = vec![untrusted("count")];
+        story.job.post_run = vec![untrusted("collect"), untrusted("pass")];
+        story
+    };
+    let mut lost = story(AttemptScope::Whole).with_nodes(&["one"], &[]);
+    // It outlives both builds.
+    let node = lost.nodes.remove(0);
+    let (access, home) = (node.access.clone(), node.home());
+    let mut collecting = story(AttemptScope::CollectLogs);
+    collecting.key = lost.key.clone();
+    let lease = lost.lease.clone();
+    let (sender, begun) = tokio::sync::oneshot::channel();
+    let begin = move |meanwhile: Meanwhile| drop(sender.send(meanwhile.seen));
+    let lost = tokio::spawn(lost.run_on_with(vec![access.clone()], begin));
+    let seen = begun.await.unwrap();
+    seen.wait_for("TASK [raw]").await;
+    let ticks = home.join("ticks");
+    let counts = async {
+        while !ticks.exists() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(std::time::Duration::from_secs(60), counts).await.expect("it counts");
+    assert_eq!(
+        *seen.begun.lock().unwrap(),
+        [PlaybookStart { phase: PlaybookPhase::Run, index: 0 }]
+    );
+    // As the session of a paused executor runs out.
+    lease.renew(std::time::Instant::now());
+    let collected = collecting.run_on(vec![access]).await;
+    assert_eq!(collected.ended.result, Retry, "{}", collected.log);
+    assert!(!collected.log.contains("| RUN START"), "{}", collected.log);
+    assert!(collected.log.contains("success False, retry True"), "{}", collected.log);
+    assert!(collected.log.contains("one | all is well"), "a failure ends only its playbook");
+    let number = |line: &str| line.split_once("one | ")?.1.trim().parse::<u64>().ok();
+    let counted: Vec<u64> = collected.log.lines().filter_map(number).collect();
+    assert!(counted.len() == 2 && counted[0] == counted[1], "{counted:?}: {}", collected.log);
+    assert!(collected.seen.begun.lock().unwrap().is_empty());
+    let lost =
+        tokio::time::timeout(std::time::Duration::from_secs(60), lost).await.expect("it ends");
+    let lost = lost.unwrap();
+    assert!(!home.join("again").exists(), "it did not reach the node again: {}", lost.log);
+    assert_eq!(lost.ended.result, Retry, "{}", lost.log);
 }

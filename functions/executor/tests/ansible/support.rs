@@ -5,7 +5,7 @@ use serde_json::{Map, Value, json};
 use sluice_executor::settings::SandboxNetwork;
 use sluice_executor::*;
 use sluice_git::PackName;
-use sluice_model::build::{Order, Pause, RunEnd, Speculation, SpeculativeChange};
+use sluice_model::build::{Order, Pause, PlaybookStart, RunEnd, Speculation, SpeculativeChange};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::git::{BranchKey, BranchState, Commit, Oid};
 use sluice_model::job::{
@@ -217,6 +217,8 @@ pub struct Story {
     extra: Vec<BranchState>,
     ahead: Vec<SpeculativeChange>,
     pub settings: fn(&mut AnsibleSettings),
+    pub scope: AttemptScope,
+    pub lease: Lease,
 }
 
 /// The outcome of a build.
@@ -239,6 +241,7 @@ impl Outcome {
 pub struct RecordingObserver {
     pub log: watch::Sender<Vec<u8>>,
     pub will_fail: Mutex<bool>,
+    pub begun: Mutex<Vec<PlaybookStart>>,
     pub pause: Mutex<Option<Pause>>,
     pub secret_data: Mutex<serde_json::Map<String, serde_json::Value>>,
     live: LiveLog,
@@ -246,6 +249,9 @@ pub struct RecordingObserver {
 
 impl Observer for RecordingObserver {
     fn started(&self, _at: Timestamp) {}
+    fn playbook_begins(&self, start: PlaybookStart) {
+        self.begun.lock().unwrap().push(start);
+    }
     fn log_appended(&self, offset: u64, bytes: &[u8]) {
         self.log.send_modify(|log| {
             assert_eq!(offset as usize, log.len(), "the log has no gaps");
@@ -325,6 +331,8 @@ impl Story {
             extra: Vec::new(),
             ahead: Vec::new(),
             settings: |_| {},
+            scope: AttemptScope::Whole,
+            lease: Lease::unlimited(),
         }
     }
 
@@ -406,12 +414,28 @@ impl Story {
 
     /// Runs the build; `meanwhile` starts what the test does concurrently.
     pub async fn run_with(self, meanwhile: impl FnOnce(Meanwhile)) -> Outcome {
+        let nodes = self.nodes.iter().map(|node| node.access.clone()).collect();
+        self.run_on_with(nodes, meanwhile).await
+    }
+
+    /// Runs the build on the nodes of another story.
+    pub async fn run_on(self, nodes: Vec<NodeAccess>) -> Outcome {
+        self.run_on_with(nodes, |_| {}).await
+    }
+
+    /// Runs the build on these nodes; `meanwhile` starts what the test does concurrently.
+    pub async fn run_on_with(
+        self,
+        nodes: Vec<NodeAccess>,
+        meanwhile: impl FnOnce(Meanwhile),
+    ) -> Outcome {
         let jobdir = self.directory.path().join("job");
         let logs = LiveLogRegistry::new(LiveLogToken::new(LOG_TOKEN.to_owned()));
         let live = logs.open(&self.order.build, &jobdir);
         let seen = Arc::new(RecordingObserver {
             log: watch::channel(Vec::new()).0,
             will_fail: Mutex::new(false),
+            begun: Mutex::default(),
             pause: Mutex::new(None),
             secret_data: Mutex::default(),
             live,
@@ -452,7 +476,6 @@ impl Story {
             containing: None,
             defaults,
         };
-        let nodes: Vec<NodeAccess> = self.nodes.iter().map(|node| node.access.clone()).collect();
         let job = JobAttempt {
             order: &self.order,
             job: &self.job,
@@ -462,6 +485,8 @@ impl Story {
             secrets: &self.secrets,
             child_jobs: &[],
             inherited: &self.inherited,
+            scope: self.scope,
+            lease: &self.lease,
         };
         let ansible = ansible(&self.directory.path().join("state"), self.settings).await;
         let repositories = StoryRepositories(

@@ -144,11 +144,22 @@ impl Queues for ObservedWorld {
     }
 }
 
-/// Makes an executor with one slot, whose builds lie in `state`.
+/// Makes an executor with one slot, whose builds lie in `state` and get no time to finish.
 pub fn executor(
     ports: Ports,
     runner: Arc<dyn Runner>,
     state: &tempfile::TempDir,
+) -> Arc<ExecutorService> {
+    draining_executor(ports, runner, state, 0)
+}
+
+/// Makes an executor with one slot, whose builds lie in `state` and get so many seconds to finish
+/// when it shuts down.
+pub fn draining_executor(
+    ports: Ports,
+    runner: Arc<dyn Runner>,
+    state: &tempfile::TempDir,
+    drain_seconds: u64,
 ) -> Arc<ExecutorService> {
     let options = ExecutorSettings {
         hostname: "here".to_owned(),
@@ -157,6 +168,7 @@ pub fn executor(
         node_key: None,
         log_address: None,
         log_root: "https://sluice.test/logs/".to_owned(),
+        drain_seconds,
     };
     ExecutorService::new(ports, runner, options)
 }

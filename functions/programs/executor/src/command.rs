@@ -12,6 +12,11 @@ use tracing_subscriber::EnvFilter;
 /// The environment variable with the address of the pages, ending in `/`.
 pub const WEB_VARIABLE: &str = "SLUICE_WEB";
 
+/// The default time to drain. Container services and hosts that are taken away give 120 seconds;
+/// this leaves 30 of them to run the cleanup playbooks of the builds that are stopped, and to store
+/// their logs.
+const DRAIN_SECONDS: u64 = 90;
+
 /// The options of `sluice executor` and of `sluice-executor`.
 #[derive(Debug, Clone, Args)]
 pub struct ExecutorArguments {
@@ -25,6 +30,10 @@ pub struct ExecutorArguments {
     /// address of the ECS task or the EC2 instance
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7900")]
     pub logs: SocketAddr,
+    /// Seconds that running builds get to finish after SIGTERM or SIGINT; those that are left are
+    /// retried. A second signal stops them at once
+    #[arg(long, value_name = "SECONDS", default_value_t = DRAIN_SECONDS)]
+    pub drain: u64,
     /// Run even as root; playbooks can then read those of root's files that are visible in their
     /// sandbox
     #[arg(long)]
@@ -34,16 +43,17 @@ pub struct ExecutorArguments {
     pub with_parent: bool,
 }
 
-/// Runs an executor until SIGINT or SIGTERM, then stops it. Its running builds are then retried
-/// elsewhere. With `with_parent`, also stops when standard input closes, and may run as root. Sets
-/// up logging to standard output. Returns an error if the executor ends by itself, because its
-/// session was lost; the service manager has to start it again.
+/// Runs an executor until SIGINT or SIGTERM, then drains and stops it: running builds get the time
+/// of `drain` to finish, or until a second signal, and are then retried elsewhere. With
+/// `with_parent`, also stops when standard input closes, and may run as root. Sets up logging to
+/// standard output. Returns an error if the executor ends by itself, because its session was lost;
+/// the service manager has to start it again.
 ///
 /// # Errors
 /// When the environment, Ansible or the pool's key is missing, or the process runs as root and that
 /// is not allowed.
 pub async fn run(arguments: ExecutorArguments) -> anyhow::Result<()> {
-    let ExecutorArguments { state, slots, logs, allow_root, with_parent } = arguments;
+    let ExecutorArguments { state, slots, logs, drain, allow_root, with_parent } = arguments;
     // A local system runs as the user that started it.
     anyhow::ensure!(
         with_parent || allow_root || !sluice_executor::sandbox::is_root(),
@@ -57,17 +67,30 @@ pub async fn run(arguments: ExecutorArguments) -> anyhow::Result<()> {
         .context("SLUICE_WEB is not set: set it to the address of the pages, ending in /")?;
     let running = RunningExecutor::start(
         ports,
-        ExecutorOptions { state, slots, logs, web_root, ansible: None },
+        ExecutorOptions { state, slots, logs, web_root, drain_seconds: drain, ansible: None },
     )
     .await?;
     tracing::info!(logs = %running.logs_address(), slots, "the executor is running");
     tokio::select! {
         () = stop => {}
         () = running.ended() => {}
-        _ = async { parent_ended().await }, if with_parent => tracing::info!("the parent process has ended; stopping"),
+        _ = async { parent_ended().await }, if with_parent => {
+            tracing::info!("the parent process has ended; stopping");
+            running.service().end_drain();
+        }
     }
-    let ended_by_itself = running.has_ended();
-    running.stop().await;
+    let (ended_by_itself, service, second) =
+        (running.has_ended(), running.service(), stop_signal()?);
+    let end_drain = async {
+        second.await;
+        tracing::info!("stopping at once");
+        service.end_drain();
+        std::future::pending::<()>().await;
+    };
+    tokio::select! {
+        () = running.stop() => {}
+        () = end_drain => {}
+    }
     // The service manager restarts it, under a new session.
     anyhow::ensure!(!ended_by_itself, "the executor ended unexpectedly: see its last log messages");
     Ok(())

@@ -26,6 +26,9 @@ pub struct ExecutorOptions {
     pub logs: SocketAddr,
     /// The address of the pages, ending in `/`; archived logs are below `logs/` there.
     pub web_root: String,
+    /// Seconds that running builds get to finish when the executor is stopped, before they are
+    /// ended and retried elsewhere.
+    pub drain_seconds: u64,
     /// The Python environment created by `install.sh`; `None` takes `SLUICE_ANSIBLE_PREFIX`, else
     /// the script's default.
     pub ansible: Option<PathBuf>,
@@ -33,6 +36,7 @@ pub struct ExecutorOptions {
 
 /// A running executor.
 pub struct RunningExecutor {
+    service: Arc<ExecutorService>,
     stop: watch::Sender<bool>,
     task: JoinHandle<()>,
     logs: JoinHandle<()>,
@@ -76,8 +80,10 @@ impl RunningExecutor {
             node_key: Some(key.clone()),
             log_address: reachable(address).await.map(|address| format!("http://{address}/")),
             log_root: format!("{}logs/", options.web_root),
+            drain_seconds: options.drain_seconds,
         };
         let executor = ExecutorService::new(ports, Arc::new(runner), options);
+        let service = executor.clone();
         let router = executor.logs().router();
         let logs = tokio::spawn(async move {
             if let Err(error) = axum::serve(listener, router).await {
@@ -90,7 +96,7 @@ impl RunningExecutor {
                 tracing::error!(%error, "the executor failed");
             }
         });
-        Ok(Self { stop, task, logs, key, address })
+        Ok(Self { service, stop, task, logs, key, address })
     }
 
     /// Returns the local address that serves live logs, with the port that was chosen if 0 was
@@ -114,8 +120,14 @@ impl RunningExecutor {
         self.task.is_finished()
     }
 
-    /// Stops the executor and waits for it. Its running builds are ended and retried elsewhere.
-    /// Then stops serving live logs, and deletes the key from the state directory.
+    /// Returns the executor's service, to end a drain at once ([`ExecutorService::end_drain`]).
+    pub fn service(&self) -> Arc<ExecutorService> {
+        self.service.clone()
+    }
+
+    /// Stops the executor and waits for it. It takes no more builds, and the running ones get
+    /// [`ExecutorOptions::drain_seconds`] to finish; those that are left are ended and retried
+    /// elsewhere. Then stops serving live logs, and deletes the key from the state directory.
     pub async fn stop(self) {
         self.stop.send_replace(true);
         if let Err(error) = self.task.await {

@@ -62,6 +62,8 @@ impl LocalExecutor {
             slots: options.slots,
             logs: (Ipv4Addr::LOCALHOST, 0).into(),
             web_root: web_root.to_owned(),
+            // The builds run again when the system is started again.
+            drain_seconds: 0,
             ansible: None,
         };
         let environment = services.executor(data.join("cache/executor")).await?;
@@ -111,7 +113,7 @@ impl ExecutorCommand {
         let mut command = Command::new(&self.program);
         command.arg("--state").arg(&self.state).args(["--slots", &self.slots.to_string()]);
         // The child holds the read end of a pipe from us: when we are killed, it stops.
-        command.args(["--logs", "127.0.0.1:0", "--with-parent"]);
+        command.args(["--logs", "127.0.0.1:0", "--with-parent", "--drain", "0"]);
         command
             .env_clear()
             .envs(&self.equipment.environment)

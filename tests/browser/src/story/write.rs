@@ -19,7 +19,7 @@ use sluice_model::name::escape;
 use sluice_model::{ItemId, QueueKey, SessionId, TenantName, Timestamp};
 use sluice_records::codec::encode_first;
 use sluice_records::report::Buildset;
-use sluice_records::session::{LiveLogServer, LiveLogToken, Session};
+use sluice_records::session::{LiveLogServer, LiveLogToken, Session, SessionState};
 use sluice_records::tenant::Tenant;
 use sluice_records::{build, change as change_records, queue, report, session, tenant};
 use sluice_runtime::object::PutMode;
@@ -90,6 +90,7 @@ impl Writer {
             started_at: before(7_200),
             alive_until: NOW.plus_seconds(10),
             builds: Vec::new(),
+            state: SessionState::Running,
         };
         let mut record = encode_first(session::key(&id), &life)?;
         record.find = Some(("sessions".into(), id.to_string()));
@@ -239,6 +240,8 @@ impl Writer {
                 session: "session-1".into(),
                 phase,
                 claimed_at: ordered_at.plus_seconds(2),
+                playbook: None,
+                lost: None,
             };
             let mut record = build::new_run(&run)?;
             record.revision = 1;

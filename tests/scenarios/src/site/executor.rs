@@ -123,6 +123,14 @@ impl Site {
         self.renew_session();
     }
 
+    /// Lets the executor fall silent with all its builds, which are returned, and starts another
+    /// one.
+    pub fn fall_silent(&mut self) -> Vec<Claimed> {
+        let silent = std::mem::take(&mut self.building);
+        self.die();
+        silent
+    }
+
     fn is_stopped(&self, build: &BuildId) -> bool {
         self.has_record(&sluice_records::build::stop_key(build))
     }

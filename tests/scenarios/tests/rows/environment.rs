@@ -5,7 +5,7 @@ use super::{CONFIG, MAIN, PROJECT, approve, judge, merged, ordered, propose, rep
 use serde_json::{Value, json};
 use sluice_executor::jobdir::{Jobdir, RuntimeDirectory};
 use sluice_executor::parent_data::read_inherited;
-use sluice_executor::{AnsibleSettings, JobAttempt, OpenedSecrets, vars};
+use sluice_executor::{AnsibleSettings, AttemptScope, JobAttempt, Lease, OpenedSecrets, vars};
 use sluice_memory::poll_once;
 use sluice_model::build::Speculation;
 use sluice_scenarios::Site;
@@ -30,6 +30,8 @@ fn zuul_variables(site: &Site, job: &str, change: u64) -> Value {
         secrets: &secrets,
         child_jobs: &[],
         inherited: &inherited,
+        scope: AttemptScope::Whole,
+        lease: &Lease::unlimited(),
     };
     let at = |name: &str| PathBuf::from("/nowhere").join(name);
     let jobdir = Jobdir {

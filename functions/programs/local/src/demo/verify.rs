@@ -19,6 +19,7 @@ use sluice_records::codec::{decode, get};
 use sluice_records::delivery::{self, DeliveryRecord};
 use sluice_records::logs::{BuildLogs, LOG};
 use sluice_records::report::Buildset;
+use sluice_records::session::{ENDED_SESSIONS, OPEN_SESSIONS};
 use sluice_runtime::Ports;
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -57,8 +58,8 @@ enum TreeComparison {
 /// Prints the table of outcomes, the checks of the scenario, the unfinished work and the costs.
 /// `changes` must be the scenario's four changes, in order. Waits up to 20 seconds each for
 /// webhooks and for work to end. Returns exit status 0 only if every expectation is met, else 1; an
-/// error if B or D was never in the gate. Also writes the report of calls to the data directory. Calls
-/// of another endpoint are not counted: without a cost meter, costs and calls are left out.
+/// error if B or D was never in the gate. Also writes the report of calls to the data directory.
+/// Calls of another endpoint are not counted: without a cost meter, costs and calls are left out.
 pub(super) async fn print_table(
     local: &Local,
     forge: &LocalForge,
@@ -487,9 +488,10 @@ fn is_ec2(row: &Row) -> bool {
 }
 
 /// Returns how often executors have written their sessions since they started: the sum of the
-/// revisions of the 20 newest session records. The first write of each is included.
+/// revisions of the 20 newest session records of each list. The first write of each is included.
 async fn session_writes(ports: &Ports) -> anyhow::Result<u64> {
-    let keys = ports.records.find("sessions", None, 20).await?;
+    let mut keys = ports.records.find(OPEN_SESSIONS, None, 20).await?;
+    keys.extend(ports.records.find(ENDED_SESSIONS, None, 20).await?);
     let records = ports.records.get(&keys).await?;
     Ok(records.iter().flatten().map(|record| record.revision).sum())
 }
