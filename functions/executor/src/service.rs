@@ -1,6 +1,7 @@
 //! The executor process: renews its session, receives builds from the queues by urgency, and runs
 //! several builds at once.
 
+pub mod admission;
 mod item_builds;
 mod slots;
 
@@ -12,6 +13,7 @@ use crate::job::{JobAttempt, Observer, OpenedSecrets, Runner, StopSignal, Stoppe
 use crate::live::{LiveLog, LiveLogRegistry};
 use crate::returned_data;
 use crate::secrets::ProjectKeys;
+use crate::service::admission::{AdmissionLimits, StartingBuild, StartingBuilds};
 use crate::service::item_builds::{ItemBuildGuard, ItemBuilds};
 use crate::sources::ObjectSources;
 use serde_json::{Map, Value};
@@ -59,6 +61,8 @@ pub struct ExecutorSettings {
     pub hostname: String,
     /// The maximum number of builds that run at once.
     pub slots: usize,
+    /// What the machine must have left for another build.
+    pub limits: AdmissionLimits,
     /// The directory for build directories and the repository cache.
     pub state: PathBuf,
     /// The OpenSSH private key (mode 0600) that nodes accept; `None` if no build has nodes.
@@ -97,6 +101,8 @@ pub struct ExecutorService {
     item_builds: ItemBuilds,
     /// One permit for each build that may run.
     slots: Arc<Semaphore>,
+    /// The builds that prepare their workspace.
+    starting: StartingBuilds,
     /// Whether the executor stopped its builds itself, so that they are retried.
     stopped_builds: std::sync::atomic::AtomicBool,
     /// Whether the session has ended.
@@ -125,6 +131,7 @@ impl ExecutorService {
             claiming: Mutex::default(),
             item_builds: ItemBuilds::default(),
             slots,
+            starting: StartingBuilds::default(),
             stopped_builds: false.into(),
             session_ended: false.into(),
         })
@@ -283,6 +290,7 @@ impl ExecutorService {
             log: self.logs.open(&build, &jobdir),
             updates: watch::channel(BuildUpdate::None).0,
             secrets: Mutex::default(),
+            starting: Mutex::new(Some(self.starting.enter())),
         };
         let (secrets, secrets_error) = match self.keys.open(&claimed.job).await {
             Ok(secrets) => (secrets, None),
@@ -322,6 +330,7 @@ impl ExecutorService {
                 () = self.record_update(&mut claimed, update, &observer, (&mut slot, &mut item_build)) => {}
             }
         };
+        observer.end_start();
         let logs = BuildLogs { tenant: &claimed.order.queue.tenant, build: &build };
         let archived = archive::archive(&self.ports, logs, &jobdir, &self.options.log_root).await;
         // A job that uploaded its logs itself returns their address (`zuul.log_url`).
@@ -681,10 +690,21 @@ struct BuildReporter {
     updates: watch::Sender<BuildUpdate>,
     /// The secret data that the job returned for its dependents.
     secrets: Mutex<Map<String, Value>>,
+    /// Counts the build among those that prepare their workspace, until its first playbook.
+    starting: Mutex<Option<StartingBuild>>,
+}
+
+impl BuildReporter {
+    /// Counts the build no longer among those that prepare their workspace.
+    fn end_start(&self) {
+        self.starting.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
 }
 
 impl Observer for BuildReporter {
-    fn started(&self, _: Timestamp) {}
+    fn started(&self, _: Timestamp) {
+        self.end_start();
+    }
 
     fn log_appended(&self, offset: u64, bytes: &[u8]) {
         self.log.grew_to(offset + bytes.len() as u64);
