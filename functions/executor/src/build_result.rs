@@ -16,6 +16,8 @@ pub enum PlaybookEnd {
     TimedOut,
     /// The build exceeded its disk limit and the playbook was killed.
     DiskFull,
+    /// The playbook printed a secret and was killed, because the job has `secret-exposure: fail`.
+    SecretExposed,
     /// The gate requested a stop and the playbook was killed.
     Aborted,
     /// Ansible could not run, or was killed from outside. Says nothing about the job.
@@ -28,9 +30,9 @@ pub enum PlaybookEnd {
 /// Whether a post-run playbook cleans up.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum PostPlaybookKind {
-    /// It is skipped after a stop or a full disk.
+    /// It is skipped after a stop, a full disk or an exposed secret.
     Normal,
-    /// It runs even after a stop or a full disk (`cleanup: true`).
+    /// It runs even then (`cleanup: true`).
     Cleanup,
 }
 
@@ -43,6 +45,7 @@ impl PlaybookEnd {
             Self::Unreachable => "RESULT_UNREACHABLE",
             Self::TimedOut => "RESULT_TIMED_OUT",
             Self::DiskFull => "RESULT_DISK_FULL",
+            Self::SecretExposed => "RESULT_SECRET_EXPOSURE",
             Self::Aborted => "RESULT_ABORTED",
             Self::Broken { .. } => "RESULT_BROKEN",
         }
@@ -76,8 +79,9 @@ pub struct ResultTracker {
     unreachable: bool,
     /// Whether the build was stopped.
     aborted: bool,
-    /// Whether the build exceeded its disk limit.
-    disk_full: bool,
+    /// Whether the build exceeded its disk limit or exposed a secret: only cleanup playbooks run
+    /// then.
+    is_cut_short: bool,
     /// Whether the output matched a failure pattern: the job fails even if its playbooks pass.
     output_failed: bool,
     /// The highest nesting level of the pre-run playbooks that were started.
@@ -101,9 +105,7 @@ impl ResultTracker {
         self.pre_failed = true;
         self.final_result = true;
         self.aborted = *end == PlaybookEnd::Aborted;
-        if *end == PlaybookEnd::DiskFull {
-            self.fill_disk();
-        }
+        self.cut_short(end);
         self.record_failure("pre-run", path, end);
         Next::EndPhase
     }
@@ -122,7 +124,7 @@ impl ResultTracker {
     /// Records the end of the main playbook `path` as the result so far. A playbook that passes
     /// counts as failed if a failure pattern matched. Returns whether the phase goes on: only if
     /// the playbook counts as passed. After a lost host or a broken run the attempt does not count.
-    /// Neither this nor a timeout or a full disk becomes `POST_FAILURE` later; but a post-run
+    /// Neither this nor a timeout, a full disk or an exposed secret becomes `POST_FAILURE` later; but a post-run
     /// playbook that loses a host, is stopped or fills the disk still counts.
     pub fn record_run(&mut self, path: &str, end: &PlaybookEnd) -> Next {
         match end {
@@ -139,7 +141,7 @@ impl ResultTracker {
                 self.final_result = true;
             }
             PlaybookEnd::Aborted => self.aborted = true,
-            PlaybookEnd::DiskFull => self.fill_disk(),
+            PlaybookEnd::DiskFull | PlaybookEnd::SecretExposed => self.cut_short(end),
             PlaybookEnd::Unreachable | PlaybookEnd::Broken { .. } => {
                 self.result = None;
                 self.final_result = true;
@@ -162,23 +164,28 @@ impl ResultTracker {
         match end {
             PlaybookEnd::Aborted => self.aborted = true,
             PlaybookEnd::Unreachable => self.unreachable = true,
-            PlaybookEnd::DiskFull => self.fill_disk(),
-            _ => {}
+            _ => self.cut_short(end),
         }
         // A retry or a timeout takes precedence over a failure in post-run.
         if !self.final_result {
             self.result = Some(BuildResult::PostFailure);
         }
         self.record_failure("post-run", path, end);
-        if self.aborted || self.disk_full { Next::EndPhase } else { Next::GoOn }
+        if self.aborted || self.is_cut_short { Next::EndPhase } else { Next::GoOn }
     }
 
-    /// Sets the final result `DISK_FULL`: afterwards only cleanup playbooks run, and there is no
-    /// retry, because another attempt would fill the disk again.
-    fn fill_disk(&mut self) {
-        self.disk_full = true;
+    /// Sets the final result `DISK_FULL` after a full disk, and `FAILURE` after an exposed secret;
+    /// does nothing after another end. Afterwards only cleanup playbooks run, and there is no
+    /// retry, because another attempt would end in the same way.
+    fn cut_short(&mut self, end: &PlaybookEnd) {
+        let result = match end {
+            PlaybookEnd::DiskFull => BuildResult::DiskFull,
+            PlaybookEnd::SecretExposed => BuildResult::Failure,
+            _ => return,
+        };
+        self.is_cut_short = true;
         self.final_result = true;
-        self.result = Some(BuildResult::DiskFull);
+        self.result = Some(result);
     }
 
     /// Returns whether main playbooks may run: no pre-run playbook failed, and the build was not
@@ -189,10 +196,10 @@ impl ResultTracker {
 
     /// Returns whether a post-run playbook defined at inheritance depth `level` runs. After a
     /// pre-run failure only those run whose depth a started pre-run playbook had or exceeded. After
-    /// a stop or a full disk only cleanup playbooks run.
+    /// a stop, a full disk or an exposed secret only cleanup playbooks run.
     pub fn runs_post_playbook(&self, level: u32, kind: PostPlaybookKind) -> bool {
         let set_up = !self.pre_failed || self.reached.is_some_and(|reached| level <= reached);
-        let is_cut_short = self.aborted || self.disk_full;
+        let is_cut_short = self.aborted || self.is_cut_short;
         set_up && (!is_cut_short || kind == PostPlaybookKind::Cleanup)
     }
 
@@ -251,6 +258,9 @@ impl ResultTracker {
             PlaybookEnd::Unreachable => "could not reach a host".to_owned(),
             PlaybookEnd::TimedOut => "ran out of time".to_owned(),
             PlaybookEnd::DiskFull => "exceeded the disk limit of its build".to_owned(),
+            PlaybookEnd::SecretExposed => {
+                "printed a secret and was stopped (secret-exposure: fail)".to_owned()
+            }
             PlaybookEnd::Aborted => "was stopped".to_owned(),
             PlaybookEnd::Broken { why } => format!("could not run: {why}"),
         };
@@ -313,6 +323,9 @@ mod tests {
             (vec![End::DiskFull], vec![], vec![], DiskFull),
             (vec![GOOD], vec![End::DiskFull], vec![], DiskFull),
             (vec![GOOD], vec![GOOD], vec![End::DiskFull, GOOD], DiskFull),
+            (vec![End::SecretExposed], vec![], vec![], Failure),
+            (vec![GOOD], vec![End::SecretExposed], vec![BAD], Failure),
+            (vec![GOOD], vec![GOOD], vec![End::SecretExposed, GOOD], Failure),
         ] {
             let text = format!("{pre:?} {run:?} {post:?}");
             assert_eq!(tracker(&pre, &run, &post).result(MayRetry::Yes), expected, "{text}");

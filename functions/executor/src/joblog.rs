@@ -4,8 +4,10 @@ use crate::job::Observer;
 use crate::jobdir::Jobdir;
 use crate::redact::Redactor;
 use crate::returned_data::ReturnedData;
+use serde_json::{Map, Value, json};
 use sluice_model::Timestamp;
 use sluice_model::build::Pause;
+use sluice_model::job::SecretExposure;
 use std::fs::File;
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
@@ -22,19 +24,88 @@ pub struct JobLog<'a> {
     observer: &'a dyn Observer,
     /// The values to mask.
     pub redactor: Redactor,
+    /// What happens if playbooks print a secret, besides masking it.
+    exposure: SecretExposure,
+    /// The values that playbooks must not print.
+    secrets: Redactor,
+    /// Whether the running playbook printed one.
+    is_exposed: bool,
 }
+
+/// What the log has in place of a line with a secret, with `secret-exposure`.
+const EXPOSED_LINE: &str = "[This line contained a secret and is left out]";
+/// What `job-output.json` says in place of a playbook that printed a secret.
+const EXPOSED_PLAYBOOK: &str = "The output of this playbook contained a secret and is left out.";
 
 impl<'a> JobLog<'a> {
     /// Opens the log in `jobdir` for appending; the file must exist and be empty. The text with
     /// which the log would reach `bytes_max` bytes is replaced by a notice, and everything after it
-    /// is dropped. The log masks nothing until values are added to [`Self::redactor`].
+    /// is dropped. The log masks nothing until values are added to [`Self::redactor`] or by
+    /// [`Self::add_secret`]. `exposure` is the job's `secret-exposure`.
     pub fn create(
         jobdir: &Jobdir,
         bytes_max: u64,
+        exposure: SecretExposure,
         observer: &'a dyn Observer,
     ) -> std::io::Result<Self> {
         let file = File::options().append(true).open(&jobdir.log)?;
-        Ok(Self { file, offset: 0, bytes_max, observer, redactor: Redactor::default() })
+        Ok(Self {
+            file,
+            offset: 0,
+            bytes_max,
+            observer,
+            redactor: Redactor::default(),
+            exposure,
+            secrets: Redactor::default(),
+            is_exposed: false,
+        })
+    }
+
+    /// Adds a secret: it is masked from now on, and playbooks must not print it.
+    pub fn add_secret(&mut self, value: &Value) {
+        self.redactor.add(value);
+        self.secrets.add(value);
+    }
+
+    /// Writes output of a playbook, as [`Self::say`] writes it. If the job has `secret-exposure`,
+    /// each line with a secret is replaced by a notice.
+    pub fn output(&mut self, text: &str) {
+        if self.exposure != SecretExposure::Ignore && self.secrets.occurs_in(text) {
+            self.is_exposed = true;
+            let masked = self.secrets.text(text);
+            self.say(&Redactor::replace_masked_lines(&masked, EXPOSED_LINE));
+        } else {
+            self.say(text);
+        }
+    }
+
+    /// Returns a playbook's entry for `job-output.json` with secrets masked. If the job has
+    /// `secret-exposure` and the entry contains a secret, it has no plays and a notice instead.
+    pub fn conceal(&mut self, entry: Map<String, Value>) -> Value {
+        let entry = Value::Object(entry);
+        if self.exposure == SecretExposure::Ignore || !self.secrets.occurs_in_value(&entry) {
+            return self.redactor.value(entry);
+        }
+        self.is_exposed = true;
+        let mut masked = self.redactor.value(entry);
+        masked["plays"] = json!([]);
+        masked["stats"] = json!({});
+        masked["secret_exposure"] = json!(EXPOSED_PLAYBOOK);
+        masked
+    }
+
+    /// Returns whether the running playbook printed a secret although the job forbids it
+    /// (`secret-exposure: fail`).
+    pub fn must_fail(&self) -> bool {
+        self.exposure == SecretExposure::Fail && self.is_exposed
+    }
+
+    /// Returns [`Self::must_fail`] of the playbook that has ended. The next one begins without an
+    /// exposed secret.
+    pub fn end_playbook(&mut self) -> bool {
+        let must_fail = self.must_fail();
+        self.is_exposed = false;
+        must_fail
     }
 
     /// Writes `text` with secrets masked, each of its lines with the time in UTC (`YYYY-mm-dd

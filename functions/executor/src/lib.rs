@@ -23,6 +23,7 @@ pub mod content;
 pub mod disk;
 pub mod frozen_vars;
 pub mod gateway;
+mod home_files;
 pub mod include;
 pub mod inventory;
 pub mod job;

@@ -9,6 +9,7 @@ use crate::content::AnsibleContent;
 use crate::disk::DiskWatch;
 use crate::frozen_vars::{self, FrozenVars};
 use crate::gateway::Gateway;
+use crate::home_files;
 use crate::include::{self, IncludeError};
 use crate::inventory::{self, JobVars, ReservedName};
 use crate::job::{AttemptScope, JobAttempt, Observer, RepositorySources, Runner, StopSignal};
@@ -85,7 +86,9 @@ impl Runner for Ansible {
     ) -> RunEnd {
         let made =
             Jobdir::make(root, &self.settings.runtime, &job.order.build).and_then(|jobdir| {
-                Ok((JobLog::create(&jobdir, self.settings.log_bytes_max, observer)?, jobdir))
+                let exposure = job.job.run_time.secret_exposure;
+                let limit = self.settings.log_bytes_max;
+                Ok((JobLog::create(&jobdir, limit, exposure, observer)?, jobdir))
             });
         let (mut log, jobdir) = match made {
             Ok(made) => made,
@@ -96,9 +99,9 @@ impl Runner for Ansible {
                 );
             }
         };
-        for value in job.secrets.values().chain(job.inherited.secret_data.values()) {
-            log.redactor.add(value);
-        }
+        job.secrets.values().for_each(|value| log.add_secret(value));
+        // As in Zuul, a job may print what its parents returned as secret; it is only masked.
+        job.inherited.secret_data.values().for_each(|value| log.redactor.add(value));
         log.say("Job console starting");
         let read = tokio::select! {
             read = include::add_file_vars(job, sources, &jobdir) => Some(read),
@@ -180,7 +183,9 @@ impl StartError {
             Self::Workspace(error)
             | Self::Include(IncludeError::Workspace(error))
             | Self::Prepare(PrepareError::Workspace(error)) => match error {
-                WorkspaceError::NotPrepared { .. } => BuildResult::ConfigError,
+                WorkspaceError::NotPrepared { .. } | WorkspaceError::Occupied { .. } => {
+                    BuildResult::ConfigError
+                }
                 WorkspaceError::Source(_) | WorkspaceError::Checkout { .. } => BuildResult::Retry,
             },
             Self::Prepare(PrepareError::File { source, .. }) | Self::Disk(source) => {
@@ -262,6 +267,7 @@ impl<'a> Attempt<'a> {
             nodes,
             frozen: FrozenVars::new(),
             unreachable: BTreeSet::new(),
+            left_files: BTreeSet::new(),
             failure_output: None,
             records: Vec::new(),
             record_bytes_left: RECORD_BYTES_MAX,
@@ -359,6 +365,8 @@ struct PreparedBuild<'a> {
     frozen: FrozenVars,
     /// Hosts that were unreachable in a playbook.
     unreachable: BTreeSet<String>,
+    /// Files in the home directory that no `preserve-home-paths` lists.
+    left_files: BTreeSet<String>,
     /// The failure pattern that the last playbook's output matched.
     failure_output: Option<String>,
     /// The entries of `job-output.json`.
@@ -470,6 +478,7 @@ impl PreparedBuild<'_> {
         stop: Option<&mut StopSignal>,
         log: &mut JobLog<'_>,
     ) -> PlaybookEnd {
+        self.find_left_files(playbook);
         let inventory = self.inventory(playbook);
         let expressions = &self.attempt.job.job.run_time.failure_output;
         let is_main = playbook.phase == PlaybookPhase::Run;
@@ -494,8 +503,7 @@ impl PreparedBuild<'_> {
         }
         log.say(&format!("{phase} START: {banner}"));
         let context = self.context();
-        let outcome = playbook::run(&context, playbook, inputs, log).await;
-        log.say(&format!("{phase} END {}: {banner}", outcome.end.banner()));
+        let mut outcome = playbook::run(&context, playbook, inputs, log).await;
         self.unreachable.extend(outcome.unreachable);
         self.failure_output = outcome.failure_output;
         self.record_bytes_left = outcome.record.bytes_left();
@@ -506,13 +514,27 @@ impl PreparedBuild<'_> {
             "index": playbook.index.to_string(),
             "trusted": playbook.trust == CodeTrust::Trusted,
         }));
-        self.records.push(log.redactor.value(outcome.record.finish(head)));
+        self.records.push(log.conceal(outcome.record.finish(head)));
+        if log.end_playbook() {
+            outcome.end = PlaybookEnd::SecretExposed;
+        }
+        log.say(&format!("{phase} END {}: {banner}", outcome.end.banner()));
         let (returned, trouble) = ReturnedData::read(&self.attempt.jobdir.results);
-        returned.redactions().for_each(|value| log.redactor.add(value));
+        returned.redactions().for_each(|value| log.add_secret(value));
+        returned.secret_values().for_each(|value| log.redactor.add(value));
         if let Some(trouble) = trouble {
             log.say(&trouble);
         }
         outcome.end
+    }
+
+    /// Adds the files that earlier playbooks left in the home directory of `playbook`, and that its
+    /// `preserve-home-paths` does not list, to those that the build warns of.
+    fn find_left_files(&mut self, playbook: &PreparedPlaybook) {
+        if let Ok(state) = self.attempt.jobdir.state_of(&playbook.state_owner()) {
+            let found = home_files::unlisted(&state.home, &playbook.preserve_home_paths);
+            self.left_files.extend(found);
+        }
     }
 
     /// Returns what all playbooks of the build share.
@@ -623,6 +645,7 @@ impl PreparedBuild<'_> {
             has_secrets: false,
             nesting_level: 0,
             cleanup: false,
+            preserve_home_paths: Vec::new(),
         };
         let Ok(state) = jobdir.state_of(&playbook.state_owner()) else { return };
         if std::fs::create_dir_all(frozen_vars::directory(&state.facts)).is_err() {
@@ -662,6 +685,11 @@ impl PreparedBuild<'_> {
         let Attempt { job, sources, jobdir, .. } = self.attempt;
         let (mut returned, _) = ReturnedData::read(&jobdir.results);
         log.returned_secrets(&returned);
+        if !self.left_files.is_empty() {
+            let files: Vec<String> =
+                self.left_files.iter().take(home_files::FILES_MAX).cloned().collect();
+            returned.add_warning(home_files::warning(&files));
+        }
         if let Some(tested) = &self.tested {
             let notes = comment_lines::map_to_proposed_change(
                 job,

@@ -54,6 +54,8 @@ pub struct PreparedPlaybook {
     pub nesting_level: u32,
     /// Whether it runs even for a stopped build.
     pub cleanup: bool,
+    /// The files below the home directory that earlier playbooks may leave for it.
+    pub preserve_home_paths: Vec<String>,
 }
 
 impl PreparedPlaybook {
@@ -202,7 +204,12 @@ async fn watch(
                     files.remove_secrets();
                 }
                 Some(CallbackMessage::Log { text }) => {
-                    log.say(&text);
+                    log.output(&text);
+                    if log.must_fail() && killed.is_none() {
+                        killed = Some(PlaybookEnd::SecretExposed);
+                        log.say("The output contains a secret: the build is stopped (secret-exposure: fail)");
+                        ansible.kill();
+                    }
                     if let (None, Some(found)) = (&outcome.failure_output, matching_pattern(inputs.failure_output, &text)) {
                         log.say(&format!("Early failure in job, matched regex \"{found}\""));
                         log.will_fail();
@@ -251,7 +258,7 @@ async fn watch(
         }
     }
     if !output.trim().is_empty() {
-        log.say(output.trim());
+        log.output(output.trim());
     }
     match (killed, status) {
         (Some(killed), _) => killed,

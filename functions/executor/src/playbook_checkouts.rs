@@ -170,6 +170,7 @@ impl PlaybookCheckouts<'_> {
             has_secrets: !playbook.secrets.is_empty() || !self.job.inherited.secret_data.is_empty(),
             nesting_level: playbook.nesting_level,
             cleanup: playbook.cleanup,
+            preserve_home_paths: playbook.preserve_home_paths.clone(),
         };
         let mut role_entries = Vec::new();
         for (number, role) in playbook.roles.iter().enumerate() {

@@ -304,7 +304,7 @@ impl PlaybookRecord {
 
     /// Returns the entry of a playbook as JSON: the keys of `head` (playbook, phase, index …), then
     /// `plays` with their tasks and results, and `stats`, which is null if Ansible sent none.
-    pub fn finish(self, head: Map<String, Value>) -> Value {
+    pub fn finish(self, head: Map<String, Value>) -> Map<String, Value> {
         let plays: Vec<Value> = self
             .plays
             .into_iter()
@@ -316,7 +316,7 @@ impl PlaybookRecord {
         let mut entry = head;
         entry.insert("plays".to_owned(), Value::Array(plays));
         entry.insert("stats".to_owned(), self.stats);
-        Value::Object(entry)
+        entry
     }
 }
 

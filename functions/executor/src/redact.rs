@@ -67,6 +67,31 @@ impl Redactor {
         text
     }
 
+    /// Returns whether an added secret occurs in `text`, also where it is escaped as in JSON.
+    pub fn occurs_in(&self, text: &str) -> bool {
+        self.needles.iter().any(|needle| text.contains(needle.as_str()))
+    }
+
+    /// Returns whether an added secret occurs in a text, key or number of `value`, at any depth.
+    pub fn occurs_in_value(&self, value: &Value) -> bool {
+        match value {
+            Value::String(text) => self.occurs_in(text),
+            Value::Number(number) => self.needles.contains(&number.to_string()),
+            Value::Array(items) => items.iter().any(|item| self.occurs_in_value(item)),
+            Value::Object(entries) => entries
+                .iter()
+                .any(|(key, item)| self.occurs_in(key) || self.occurs_in_value(item)),
+            Value::Null | Value::Bool(_) => false,
+        }
+    }
+
+    /// Returns `text`, in which secrets are masked, with each line that has a mask replaced by
+    /// `message`.
+    pub fn replace_masked_lines(text: &str, message: &str) -> String {
+        let lines = text.split('\n').map(|line| if line.contains(MASK) { message } else { line });
+        lines.collect::<Vec<_>>().join("\n")
+    }
+
     /// Returns `value` with the added secrets masked in its texts and keys; a number that is a
     /// secret becomes the text of the mask. Values shorter than 4 bytes are not masked.
     pub fn value(&self, value: Value) -> Value {

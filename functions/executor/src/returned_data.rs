@@ -239,10 +239,25 @@ impl ReturnedData {
         Ok(self.secret_data.clone())
     }
 
-    /// Returns the values to mask in the log from now on: the job's `zuul.redactions`, as one
-    /// value, and each value of its secret data.
+    /// Returns the job's `zuul.redactions`, as one value: later playbooks must not print them.
     pub fn redactions(&self) -> impl Iterator<Item = &Value> {
-        self.zuul("redactions").into_iter().chain(self.secret_data.values())
+        self.zuul("redactions").into_iter()
+    }
+
+    /// Returns each value of the job's secret data, which is to be masked in the log.
+    pub fn secret_values(&self) -> impl Iterator<Item = &Value> {
+        self.secret_data.values()
+    }
+
+    /// Adds a warning of the executor's own to those of the job (`zuul.warnings`). Does nothing if
+    /// the job returned something else than a list there.
+    pub fn add_warning(&mut self, warning: String) {
+        let own = self.data.entry("zuul").or_insert_with(|| Value::Object(Map::new()));
+        let Value::Object(own) = own else { return };
+        let warnings = own.entry("warnings").or_insert_with(|| Value::Array(Vec::new()));
+        if let Value::Array(warnings) = warnings {
+            warnings.push(Value::String(warning));
+        }
     }
 
     /// Returns a value from the `zuul` part of the data, if it is set.

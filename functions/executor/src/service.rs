@@ -1,6 +1,7 @@
 //! The executor process: renews its session, receives builds from the queues by urgency, and runs
 //! several builds at once.
 
+pub mod admission;
 mod build_reporter;
 mod collect;
 mod drain;
@@ -18,6 +19,7 @@ use crate::jobdir::log_path;
 use crate::live::LiveLogRegistry;
 use crate::returned_data;
 use crate::secrets::ProjectKeys;
+use crate::service::admission::{AdmissionLimits, StartingBuilds};
 use crate::service::build_reporter::{BuildReporter, BuildUpdates};
 use crate::service::item_builds::{ItemBuildGuard, ItemBuilds};
 use crate::sources::ObjectSources;
@@ -74,6 +76,8 @@ pub struct ExecutorSettings {
     pub hostname: String,
     /// The maximum number of builds that run at once.
     pub slots: usize,
+    /// What the machine must have left for another build.
+    pub limits: AdmissionLimits,
     /// The directory for build directories and the repository cache.
     pub state: PathBuf,
     /// The OpenSSH private key (mode 0600) that nodes accept; `None` if no build has nodes.
@@ -115,6 +119,8 @@ pub struct ExecutorService {
     item_builds: ItemBuilds,
     /// One permit for each build that may run.
     slots: Arc<Semaphore>,
+    /// The builds that prepare their workspace.
+    starting: StartingBuilds,
     /// Whether the executor stopped its builds itself, so that they are retried.
     stopped_builds: std::sync::atomic::AtomicBool,
     /// Whether the session has ended.
@@ -153,6 +159,7 @@ impl ExecutorService {
             claiming: Mutex::default(),
             item_builds: ItemBuilds::default(),
             slots,
+            starting: StartingBuilds::default(),
             stopped_builds: false.into(),
             session_ended: false.into(),
             is_fenced: false.into(),
@@ -327,7 +334,8 @@ impl ExecutorService {
             Some(_) => (AttemptScope::CollectLogs, BuildId(format!("{build}-lost"))),
         };
         let jobdir = self.options.state.join("builds").join(name.as_str());
-        let observer = BuildReporter::new(self.logs.open(&name, &jobdir));
+        let observer =
+            BuildReporter::new(self.logs.open(&name, &jobdir), self.starting.enter());
         let (secrets, secrets_error) = match self.keys.open(&claimed.job).await {
             Ok(secrets) => (secrets, None),
             Err(error) => (OpenedSecrets::default(), Some(error)),
@@ -379,6 +387,7 @@ impl ExecutorService {
             ended = followed => ended,
             never = stored_log.keep(), if scope == AttemptScope::Whole => match never {},
         };
+        observer.end_start();
         if self.is_fenced() {
             // Another executor ends the build, and may have stored its logs.
             self.forget_build(&build, jobdir.clone()).await;

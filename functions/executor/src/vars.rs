@@ -46,6 +46,13 @@ pub fn zuul(
     let text = |path: &std::path::Path| path.display().to_string();
     let this = own.map_or_else(|| item(job, &bare_change(job)), |change| item(job, change));
     let landed = with_merge_commit(&this, order.merge_commit.as_ref());
+    let of_bundle = job.speculation.changes.iter().filter(|change| {
+        change.change != order.change && order.bundle.contains(&change.change.key)
+    });
+    let mut buildset_refs: Vec<Value> = of_bundle.map(|change| item(job, change)).collect();
+    let own_position = order.bundle.iter().position(|member| *member == order.change.key);
+    let own_position = own_position.unwrap_or_default().min(buildset_refs.len());
+    buildset_refs.insert(own_position, landed.clone());
     let mut zuul = to_map(json!({
         "build": order.build,
         "buildset": order.item,
@@ -67,7 +74,7 @@ pub fn zuul(
         "change_url": null,
         "projects": placed.iter().map(|repository| (repository.project.as_str().to_owned(), repository_entry(repository))).collect::<Map<_, _>>(),
         "items": job.speculation.changes.iter().map(|change| item(job, change)).collect::<Vec<_>>(),
-        "buildset_refs": [landed],
+        "buildset_refs": buildset_refs,
         "build_refs": [landed],
         "workspace_checkout": frozen.run_time.workspace_checkout,
         "deduplicate": frozen.run_time.deduplicate,

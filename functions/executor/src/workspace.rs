@@ -6,10 +6,10 @@ use crate::jobdir::Jobdir;
 use crate::sandbox::CodeTrust;
 use serde::Serialize;
 use sluice_git::PackName;
-use sluice_git::workspace::Checkout;
+use sluice_git::workspace::{Checkout, CheckoutError, WorkingTree};
 use sluice_model::build::Speculation;
 use sluice_model::git::{BranchKey, BranchState, Commit, Oid};
-use sluice_model::job::WorkspaceScheme;
+use sluice_model::job::{Tristate, WorkspaceScheme};
 use sluice_model::{BranchName, ConnectionName, ProjectName};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -48,6 +48,18 @@ pub enum WorkspaceError {
     NotPrepared {
         /// The project.
         project: ProjectName,
+    },
+    /// Two repositories of the job have the same directory. A retry would not help.
+    #[error(
+        "could not check out {project} to {src_dir}: {other} is there; choose another workspace-scheme for the job"
+    )]
+    Occupied {
+        /// The project.
+        project: ProjectName,
+        /// The directory of both, relative to the work root.
+        src_dir: String,
+        /// What has the directory already: a project, or files of one.
+        other: String,
     },
     /// The disk or Git failed.
     #[error("could not check out {project} to {path}: {message}")]
@@ -97,12 +109,17 @@ pub async fn place_repositories(
             (true, required.override_checkout.as_ref(), Some(&required.connection)),
         );
     }
-    let mut placed = Vec::new();
+    let files = working_tree(job);
+    let mut placed: Vec<PlacedRepository> = Vec::new();
     for (project, (required, override_checkout, connection)) in repositories {
         let choice = choose_branch(job, project, override_checkout);
         let (state, checkout_description) =
             choice.ok_or_else(|| WorkspaceError::NotPrepared { project: project.clone() })?;
         let src_dir = src_dir(job.job.workspace_scheme, project);
+        if let Some(other) = placed.iter().find(|other| other.src_dir == src_dir) {
+            let (project, other) = (project.clone(), other.project.to_string());
+            return Err(WorkspaceError::Occupied { project, src_dir, other });
+        }
         let path = jobdir.work.join(&src_dir);
         let states = states_of(job.speculation, project);
         let packs = packs(sources, connection, project, &states, &state.result.id).await?;
@@ -110,7 +127,19 @@ pub async fn place_repositories(
             .iter()
             .map(|state| (state.branch.branch.clone(), state.base.id.clone()))
             .collect();
-        checkout(project, packs, &path, state, others, PackMode::Copied).await?;
+        let made = checkout(packs, &path, state, others, PackMode::Copied, files).await;
+        made.map_err(|error| match error {
+            // A repository whose files include this directory, such as `org/a` with a directory
+            // `b` beside `org/a/b`.
+            RepositoryError::NotEmpty => WorkspaceError::Occupied {
+                project: project.clone(),
+                src_dir: src_dir.clone(),
+                other: "a directory of another repository".to_owned(),
+            },
+            RepositoryError::Failed(message) => {
+                WorkspaceError::Checkout { project: project.clone(), path, message }
+            }
+        })?;
         let (checkout, commit) = (short_ref_name(&state.branch.branch), state.result.id.clone());
         placed.push(PlacedRepository {
             project: project.clone(),
@@ -122,6 +151,16 @@ pub async fn place_repositories(
         });
     }
     Ok(placed)
+}
+
+/// Returns whether the files of the repositories are written into the workspace
+/// (`workspace-checkout`). With `auto` they are if the job has no nodes: jobs with nodes use the
+/// files there.
+pub fn working_tree(job: &JobAttempt<'_>) -> WorkingTree {
+    match (job.job.run_time.workspace_checkout.0, job.nodes.is_empty()) {
+        (Tristate::Yes, _) | (Tristate::Auto, true) => WorkingTree::CheckedOut,
+        (Tristate::No, _) | (Tristate::Auto, false) => WorkingTree::Absent,
+    }
 }
 
 /// Returns whether the repository of a tested change is checked out although the job does not
@@ -157,7 +196,15 @@ pub async fn checkout_outside_workspace(
     // The tree id is not used here.
     let at = Commit { id: commit.clone(), tree: commit.clone() };
     let state = BranchState::untouched(branch.clone(), at, Vec::new());
-    checkout(project, packs, path, &state, Vec::new(), PackMode::Linked).await
+    let files = WorkingTree::CheckedOut;
+    let made = checkout(packs, path, &state, Vec::new(), PackMode::Linked, files).await;
+    made.map_err(|error| {
+        let message = match error {
+            RepositoryError::NotEmpty => "the directory is not empty".to_owned(),
+            RepositoryError::Failed(message) => message,
+        };
+        WorkspaceError::Checkout { project: project.clone(), path: path.to_owned(), message }
+    })
 }
 
 /// Returns the directory of a project relative to the work root, by Zuul's workspace scheme.
@@ -373,25 +420,35 @@ enum PackMode {
     Copied,
 }
 
+/// Why a repository could not be created.
+enum RepositoryError {
+    /// The directory has files already.
+    NotEmpty,
+    /// The disk or Git failed, with the message of the system or Git.
+    Failed(String),
+}
+
 /// Creates a repository at `path`, which must be empty or missing, from existing packs and their
-/// indexes, and checks out the tested commit of the branch or tag `state`. `origin/<branch>` is the
-/// commit without the tested changes; `others` are further branches with the commit for their
-/// `origin/<branch>`. `mode` says whether the packs are linked or copied. An error if it fails or
-/// takes longer than [`CHECKOUT_SECONDS`]; `path` may then hold an incomplete repository.
+/// indexes, at the tested commit of the branch or tag `state`. `origin/<branch>` is the commit
+/// without the tested changes; `others` are further branches with the commit for their
+/// `origin/<branch>`. `mode` says whether the packs are linked or copied, and `files` whether the
+/// files are written. An error if it fails or takes longer than [`CHECKOUT_SECONDS`]; `path` may
+/// then hold an incomplete repository.
 async fn checkout(
-    project: &ProjectName,
     packs: Packs,
     path: &Path,
     state: &BranchState,
     others: Vec<(BranchName, Oid)>,
     mode: PackMode,
-) -> Result<(), WorkspaceError> {
+    files: WorkingTree,
+) -> Result<(), RepositoryError> {
     let (dest, state) = (path.to_owned(), state.clone());
+    let disk = |error: std::io::Error| RepositoryError::Failed(error.to_string());
     let made = tokio::task::spawn_blocking(move || {
         let mut pack_dir = packs.directory;
         if mode == PackMode::Copied {
             let own_packs = dest.with_extension("packs");
-            copy_packs(&pack_dir, &packs.names, &own_packs).map_err(|error| error.to_string())?;
+            copy_packs(&pack_dir, &packs.names, &own_packs).map_err(disk)?;
             pack_dir = own_packs;
         }
         let done = sluice_git::workspace::checkout(&Checkout {
@@ -403,27 +460,20 @@ async fn checkout(
             base: &state.base.id,
             other_branches: &others,
             tags: &[],
+            files,
             timeout_seconds: CHECKOUT_SECONDS,
         });
         if mode == PackMode::Copied {
             // The repository has its own links to the copies.
-            std::fs::remove_dir_all(&pack_dir).map_err(|error| error.to_string())?;
+            std::fs::remove_dir_all(&pack_dir).map_err(disk)?;
         }
-        done.map_err(|error| match std::error::Error::source(&error) {
-            Some(source) => format!("{error}: {source}"),
-            None => error.to_string(),
+        done.map_err(|error| match (&error, std::error::Error::source(&error)) {
+            (CheckoutError::NotEmpty(_), _) => RepositoryError::NotEmpty,
+            (_, Some(source)) => RepositoryError::Failed(format!("{error}: {source}")),
+            (_, None) => RepositoryError::Failed(error.to_string()),
         })
     });
-    let configured = match made.await {
-        Ok(Ok(())) => return Ok(()),
-        Ok(Err(configured)) => configured,
-        Err(error) => error.to_string(),
-    };
-    Err(WorkspaceError::Checkout {
-        project: project.clone(),
-        path: path.to_owned(),
-        message: configured,
-    })
+    made.await.unwrap_or_else(|error| Err(RepositoryError::Failed(error.to_string())))
 }
 
 /// Copies packs with their indexes from one directory to another, which is created if it is

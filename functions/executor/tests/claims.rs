@@ -52,6 +52,7 @@ fn ordered(name: &str) -> Order {
         providers: Vec::new(),
         nodeset: 0,
         merge_commit: None,
+        bundle: Vec::new(),
         request: None,
         ordered_at: Timestamp(1),
         end: None,

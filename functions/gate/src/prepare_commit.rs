@@ -269,6 +269,7 @@ impl<'a> Preparation<'a> {
             change: draft.change.clone(),
             event_id: draft.event_id.clone(),
             merge_commit: draft.merge_commit.clone(),
+            bundle: draft.bundle.clone(),
             post_review: self.post_review,
             parents: draft.parents.clone(),
             providers: draft.artifact_builds.clone(),

@@ -32,8 +32,19 @@ pub struct Checkout<'a> {
     pub other_branches: &'a [(BranchName, Oid)],
     /// Tags by short name, with the object they point to.
     pub tags: &'a [(String, Oid)],
+    /// Whether the files of the tested commit are written.
+    pub files: WorkingTree,
     /// The time limit for everything.
     pub timeout_seconds: u64,
+}
+
+/// Whether a workspace has the files of its commit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum WorkingTree {
+    /// The files are there.
+    CheckedOut,
+    /// Only the repository is there, with `HEAD` at the commit. `git reset --hard` writes the files.
+    Absent,
 }
 
 /// Why a workspace could not be created.
@@ -85,8 +96,8 @@ pub enum CheckoutError {
     },
 }
 
-/// Creates a repository with a checkout of the tested commit at `dest`, with its refs, tags and the
-/// packs, and a remote that leads nowhere. `HEAD` is on the branch, or detached for a full ref.
+/// Creates a repository at `dest` with refs, tags and packs, with the files of the tested commit if
+/// `files` says so, and with a remote that leads nowhere. `HEAD` is on the branch, or detached for a full ref.
 /// `dest` must be empty or missing, and the packs must contain all that the commits and tags reach.
 /// An invalid name or id is an error before anything is created. After another error, except for a
 /// `dest` that is not empty, the caller removes what is there.
@@ -111,7 +122,13 @@ pub fn checkout(checkout: &Checkout<'_>) -> Result<(), CheckoutError> {
     if !on_branch {
         run(&["update-ref", "--no-deref", "HEAD", checkout.result.as_str()], "")?;
     }
-    run(&["reset", "-q", "--hard", "--no-recurse-submodules", checkout.result.as_str()], "")
+    match checkout.files {
+        WorkingTree::CheckedOut => run(
+            &["reset", "-q", "--hard", "--no-recurse-submodules", checkout.result.as_str()],
+            "",
+        ),
+        WorkingTree::Absent => Ok(()),
+    }
 }
 
 /// The branch of `HEAD` until it is detached; it never exists.

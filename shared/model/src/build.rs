@@ -4,7 +4,7 @@
 
 use crate::{
     BranchName, BuildId, ItemId, JobName, ProviderName, QueueKey, SessionId, Timestamp,
-    change::ChangeRef,
+    change::{ChangeKey, ChangeRef},
     git::{BranchState, Oid},
 };
 use serde::{Deserialize, Serialize};
@@ -115,6 +115,10 @@ pub struct Order {
     /// The commit that merged the change into its branch, if it was merged before the order.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub merge_commit: Option<Oid>,
+    /// The members of the change's bundle in merge order, itself included; empty for a change
+    /// without a bundle.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bundle: Vec<ChangeKey>,
     /// The request for its nodes; `None` if it needs none.
     pub request: Option<RequestRef>,
     /// When it was ordered.

@@ -9,6 +9,7 @@ use futures::stream::{FuturesUnordered, StreamExt as _};
 use http::HeaderMap;
 use sluice_cloud::LaunchSettings as CloudSite;
 use sluice_config::connection::Driver;
+use sluice_executor::service::admission::AdmissionLimits;
 use sluice_executor::service::{ExecutorService, ExecutorSettings, RENEW_SECONDS};
 use sluice_forge::webhook::sign;
 use sluice_forge::{Forge, ForgeSecret};
@@ -425,6 +426,7 @@ fn executor(ports: Ports, runner: Arc<Nothing>, state: &std::path::Path) -> Arc<
     let options = ExecutorSettings {
         hostname: "bench".to_owned(),
         slots: 1_000,
+        limits: AdmissionLimits::default(),
         state: state.to_owned(),
         node_key: None,
         log_address: None,

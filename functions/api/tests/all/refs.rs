@@ -75,6 +75,7 @@ async fn pushed(ports: &Ports) -> (ItemId, BuildId) {
         providers: Vec::new(),
         nodeset: 0,
         merge_commit: None,
+        bundle: Vec::new(),
         request: None,
         ordered_at: RECEIVED.plus_seconds(2),
         end: None,

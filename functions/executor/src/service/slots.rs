@@ -1,5 +1,6 @@
 //! Receives builds from the queues while there are free slots, and returns those that find no slot.
 
+use super::admission::Readings;
 use super::{AcceptedBuild, ExecutorService};
 use sluice_model::wakeup::MessageQueue;
 use sluice_runtime::PortError;
@@ -40,6 +41,10 @@ impl ExecutorService {
             if free.is_err() {
                 break;
             }
+            tokio::select! {
+                () = self.wait_for_room(queue) => {}
+                _ = shutdown.wait_for(|stop| *stop) => break,
+            }
             let received = tokio::select! {
                 received = self.ports.queues.receive(queue, self.builds_to_receive(), WAIT_SECONDS, CLAIM_SECONDS) => received,
                 _ = shutdown.wait_for(|stop| *stop) => break,
@@ -54,10 +59,26 @@ impl ExecutorService {
         }
     }
 
-    /// Returns how many builds to receive: the number of free slots, but at least 1 and at most
-    /// [`RECEIVE_MAX`].
+    /// Waits until the machine has room for another build; checks once a second. Logs why it waits.
+    async fn wait_for_room(&self, queue: MessageQueue) {
+        let mut is_logged = false;
+        loop {
+            let readings = Readings::take(&self.options.state, &self.starting);
+            let Some(obstacle) = self.options.limits.obstacle(&readings) else { return };
+            if !is_logged {
+                tracing::warn!(?queue, %obstacle, "the executor takes no builds for now");
+                is_logged = true;
+            }
+            sleep(Duration::from_secs(1)).await;
+        }
+    }
+
+    /// Returns how many builds to receive: as many as there are free slots and as may start, but at
+    /// least 1 and at most [`RECEIVE_MAX`].
     fn builds_to_receive(&self) -> u32 {
-        u32::try_from(self.slots.available_permits()).unwrap_or(u32::MAX).clamp(1, RECEIVE_MAX)
+        let may_start = self.options.limits.starting_max.saturating_sub(self.starting.count());
+        let count = self.slots.available_permits().min(may_start);
+        u32::try_from(count).unwrap_or(u32::MAX).clamp(1, RECEIVE_MAX)
     }
 
     /// Claims received builds and runs them in the background, as many as there are free slots, and
@@ -123,6 +144,7 @@ mod tests {
     use super::*;
     use crate::job::{JobAttempt, Observer, Runner, StopSignal};
     use crate::service::ExecutorSettings;
+    use crate::service::admission::AdmissionLimits;
     use async_trait::async_trait;
     use sluice_memory::World;
     use sluice_model::Timestamp;
@@ -155,6 +177,7 @@ mod tests {
         let options = ExecutorSettings {
             hostname: "here".to_owned(),
             slots: 1,
+            limits: AdmissionLimits::default(),
             state: PathBuf::from("never-used"),
             node_key: None,
             log_address: None,

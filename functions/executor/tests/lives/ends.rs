@@ -3,6 +3,7 @@
 use crate::common::store_graph;
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
+use sluice_executor::service::admission::AdmissionLimits;
 use sluice_executor::service::{ExecutorService, ExecutorSettings};
 use sluice_executor::{JobAttempt, Observer, RepositorySources, Runner, StopSignal};
 use sluice_memory::World;
@@ -105,6 +106,7 @@ impl Here {
         let options = ExecutorSettings {
             hostname: "here".to_owned(),
             slots: 10,
+            limits: AdmissionLimits::default(),
             state: state.path().to_owned(),
             node_key: None,
             log_address: None,

@@ -2,6 +2,7 @@
 
 use async_trait::async_trait;
 use sluice_executor::Runner;
+use sluice_executor::service::admission::AdmissionLimits;
 use sluice_executor::service::{ExecutorService, ExecutorSettings};
 use sluice_memory::World;
 use sluice_model::Timestamp;
@@ -164,6 +165,7 @@ pub fn draining_executor(
     let options = ExecutorSettings {
         hostname: "here".to_owned(),
         slots: 1,
+        limits: AdmissionLimits::default(),
         state: state.path().to_owned(),
         node_key: None,
         log_address: None,

@@ -3,6 +3,7 @@
 use crate::running::{ExecutorOptions, RunningExecutor};
 use anyhow::Context as _;
 use clap::Args;
+use sluice_executor::service::admission::AdmissionLimits;
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -26,6 +27,20 @@ pub struct ExecutorArguments {
     /// Number of builds that run at once
     #[arg(long, value_name = "NUMBER", default_value_t = 8)]
     pub slots: usize,
+    /// Take no builds while less than this share of memory is available
+    #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub memory_min: u8,
+    /// Take no builds while less than this share of the disk below --state is free
+    #[arg(long, value_name = "PERCENT", default_value_t = 5, value_parser = clap::value_parser!(u8).range(0..=100))]
+    pub disk_min: u8,
+    /// Take no builds while the load average of the last minute is higher, for each processor; by
+    /// default there is no limit
+    #[arg(long, value_name = "LOAD", value_parser = positive_load)]
+    pub load_max: Option<f64>,
+    /// Number of builds that prepare their workspace at once; by default twice the number of
+    /// processors, at least 4
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u32).range(1..))]
+    pub starting_max: Option<u32>,
     /// Address that serves live logs, reachable by the API function. 0.0.0.0 is announced as the
     /// address of the ECS task or the EC2 instance
     #[arg(long, value_name = "ADDRESS:PORT", default_value = "0.0.0.0:7900")]
@@ -43,6 +58,17 @@ pub struct ExecutorArguments {
     pub with_parent: bool,
 }
 
+/// Reads the value of `--load-max`.
+///
+/// # Errors
+/// When it is no number above 0.
+fn positive_load(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(load) if load.is_finite() && load > 0.0 => Ok(load),
+        _ => Err("a number above 0 is needed, such as 2.5".to_owned()),
+    }
+}
+
 /// Runs an executor until SIGINT or SIGTERM, then drains and stops it: running builds get the time
 /// of `drain` to finish, or until a second signal, and are then retried elsewhere. With
 /// `with_parent`, also stops when standard input closes, and may run as root. Sets up logging to
@@ -53,7 +79,14 @@ pub struct ExecutorArguments {
 /// When the environment, Ansible or the pool's key is missing, or the process runs as root and that
 /// is not allowed.
 pub async fn run(arguments: ExecutorArguments) -> anyhow::Result<()> {
-    let ExecutorArguments { state, slots, logs, drain, allow_root, with_parent } = arguments;
+    let default = AdmissionLimits::default();
+    let limits = AdmissionLimits {
+        memory_min_percent: arguments.memory_min,
+        disk_min_percent: arguments.disk_min,
+        load_max: arguments.load_max,
+        starting_max: arguments.starting_max.map_or(default.starting_max, |max| max as usize),
+    };
+    let ExecutorArguments { state, slots, logs, drain, allow_root, with_parent, .. } = arguments;
     // A local system runs as the user that started it.
     anyhow::ensure!(
         with_parent || allow_root || !sluice_executor::sandbox::is_root(),
@@ -67,7 +100,15 @@ pub async fn run(arguments: ExecutorArguments) -> anyhow::Result<()> {
         .context("SLUICE_WEB is not set: set it to the address of the pages, ending in /")?;
     let running = RunningExecutor::start(
         ports,
-        ExecutorOptions { state, slots, logs, web_root, drain_seconds: drain, ansible: None },
+        ExecutorOptions {
+            state,
+            slots,
+            limits,
+            logs,
+            web_root,
+            drain_seconds: drain,
+            ansible: None,
+        },
     )
     .await?;
     tracing::info!(logs = %running.logs_address(), slots, "the executor is running");

@@ -7,3 +7,4 @@ mod running;
 
 pub use command::{ExecutorArguments, WEB_VARIABLE, run, stop_signal};
 pub use running::{ExecutorOptions, RunningExecutor};
+pub use sluice_executor::service::admission::AdmissionLimits;

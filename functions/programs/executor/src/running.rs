@@ -2,6 +2,7 @@
 
 use crate::reachable_address::reachable;
 use anyhow::Context as _;
+use sluice_executor::service::admission::AdmissionLimits;
 use sluice_executor::service::{ExecutorService, ExecutorSettings};
 use sluice_executor::{Ansible, AnsibleSettings};
 use sluice_records::pool_key::PoolKey;
@@ -22,6 +23,8 @@ pub struct ExecutorOptions {
     pub state: PathBuf,
     /// The number of builds that run at once.
     pub slots: usize,
+    /// What the machine must have left for another build.
+    pub limits: AdmissionLimits,
     /// The address that serves live logs.
     pub logs: SocketAddr,
     /// The address of the pages, ending in `/`; archived logs are below `logs/` there.
@@ -76,6 +79,7 @@ impl RunningExecutor {
         let options = ExecutorSettings {
             hostname,
             slots: options.slots,
+            limits: options.limits,
             state,
             node_key: Some(key.clone()),
             log_address: reachable(address).await.map(|address| format!("http://{address}/")),

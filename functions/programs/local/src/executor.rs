@@ -6,7 +6,7 @@ use crate::{Functions, LocalOptions, sibling_program};
 use anyhow::Context as _;
 use sluice_emulator::life::Life;
 use sluice_emulator::machine::Equipment;
-use sluice_executor_program::{ExecutorOptions, RunningExecutor, WEB_VARIABLE};
+use sluice_executor_program::{AdmissionLimits, ExecutorOptions, RunningExecutor, WEB_VARIABLE};
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -60,6 +60,7 @@ impl LocalExecutor {
         let executor_options = ExecutorOptions {
             state,
             slots: options.slots,
+            limits: AdmissionLimits::default(),
             logs: (Ipv4Addr::LOCALHOST, 0).into(),
             web_root: web_root.to_owned(),
             // The builds run again when the system is started again.

@@ -68,7 +68,6 @@ const UNREAD: &[(&str, &str, &str, &str)] = &[
     ("OidcToken", "algorithm", "secret", "oidc"),
     ("RunTime", "ansible_split_streams", "job", "ansible-split-streams"),
     ("RunTime", "galaxy_roles", "job", "roles"),
-    ("RunTime", "secret_exposure", "job", "secret-exposure"),
     ("TenantConfig", "report_build_page", "tenant", "report-build-page"),
 ];
 

@@ -452,6 +452,7 @@ fn order_draft(
         change: item.candidate.change.clone(),
         event_id: item.event_id.clone(),
         merge_commit: item.landed.clone(),
+        bundle: item.candidate.bundle.clone(),
         parents: parent_builds(item, job),
         artifact_builds: Vec::new(),
         nodeset: job.alternative,

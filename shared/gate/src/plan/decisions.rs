@@ -216,6 +216,8 @@ pub struct OrderDraft {
     pub event_id: String,
     /// The commit that merged the change; `None` if it is not merged.
     pub merge_commit: Option<Oid>,
+    /// The members of the change's bundle in merge order; empty without a bundle.
+    pub bundle: Vec<ChangeKey>,
     /// Builds whose returned data it receives. A later one overrides an earlier one.
     pub parents: Vec<BuildId>,
     /// Builds of changes ahead whose artifacts it receives, the nearest change first.

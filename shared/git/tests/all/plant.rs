@@ -1,7 +1,7 @@
 //! Commits made of files outside any repository.
 
 use crate::support::{Sandbox, project};
-use sluice_git::workspace::{Checkout, checkout};
+use sluice_git::workspace::{Checkout, WorkingTree, checkout};
 use sluice_git::{NewFile, PlantError, Repository, is_spelling_of_dot_git, plant};
 use sluice_model::BranchName;
 use std::collections::BTreeMap;
@@ -82,6 +82,7 @@ fn git_checks_out_the_same_files() {
         base: &made.commit.id,
         other_branches: &[],
         tags: &[],
+        files: WorkingTree::CheckedOut,
         timeout_seconds: 60,
     };
     checkout(&request).unwrap();

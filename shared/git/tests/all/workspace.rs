@@ -1,7 +1,7 @@
 //! Workspaces as a job finds them.
 
 use crate::support::Sandbox;
-use sluice_git::workspace::{Checkout, CheckoutError, checkout};
+use sluice_git::workspace::{Checkout, CheckoutError, WorkingTree, checkout};
 use sluice_git::{GitMergeOutcome, Merge, PackName};
 use sluice_model::BranchName;
 use sluice_model::git::{Commit, MergeMode, Oid};
@@ -66,6 +66,7 @@ fn a_workspace_has_its_branch_at_the_merged_commit_and_origin_before_it() {
         base: &prepared.base,
         other_branches: &others,
         tags: &tags,
+        files: WorkingTree::CheckedOut,
         timeout_seconds: 60,
     };
     checkout(&request).unwrap();
@@ -108,6 +109,37 @@ fn a_workspace_has_its_branch_at_the_merged_commit_and_origin_before_it() {
     assert!(matches!(checkout(&request), Err(CheckoutError::NotEmpty(_))));
 }
 
+/// Z7.2: `workspace-checkout: false` saves the files of large repositories on the executor.
+#[test]
+fn a_workspace_without_files_gets_them_by_a_reset() {
+    let dir = tempfile::tempdir().unwrap();
+    let prepared = prepare(dir.path());
+    let (dest, main) = (dir.path().join("work"), BranchName::from("main"));
+    let request = Checkout {
+        pack_dir: &prepared.pack_dir,
+        packs: &prepared.packs,
+        dest: &dest,
+        branch: &main,
+        result: &prepared.result.id,
+        base: &prepared.base,
+        other_branches: &[],
+        tags: &[],
+        files: WorkingTree::Absent,
+        timeout_seconds: 60,
+    };
+    checkout(&request).unwrap();
+    let names = |dir: &Path| -> Vec<_> {
+        fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect()
+    };
+    assert_eq!(names(&dest), [".git"]);
+    let reset = std::process::Command::new("git")
+        .args(["-c", "safe.directory=*", "reset", "--hard", "--quiet"])
+        .current_dir(&dest)
+        .status();
+    assert!(reset.unwrap().success());
+    assert_eq!(fs::read(dest.join("b.txt")).unwrap(), b"b\n");
+}
+
 #[test]
 fn an_error_names_the_destination_and_the_cause() {
     let dir = tempfile::tempdir().unwrap();
@@ -122,6 +154,7 @@ fn an_error_names_the_destination_and_the_cause() {
         base: &prepared.base,
         other_branches: &[],
         tags: &[],
+        files: WorkingTree::CheckedOut,
         timeout_seconds: 60,
     };
     for name in ["--upload-pack=x", "a..b", "a b", "x\ndelete refs/heads/main"] {
@@ -173,6 +206,7 @@ fn a_tag_is_checked_out_without_a_branch() {
         base: &prepared.theirs,
         other_branches: &others,
         tags: &[],
+        files: WorkingTree::CheckedOut,
         timeout_seconds: 60,
     };
     checkout(&request).unwrap();

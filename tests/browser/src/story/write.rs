@@ -229,6 +229,7 @@ impl Writer {
             providers: Vec::new(),
             nodeset: 0,
             merge_commit: None,
+            bundle: Vec::new(),
             request: None,
             ordered_at,
             end: None,

@@ -1,5 +1,6 @@
 //! What the executor passes to a job about its build.
 
+use super::bundles::approved_cycle;
 use super::graph::{self, image_jobs};
 use super::{CONFIG, MAIN, PROJECT, approve, judge, merged, ordered, propose, reporters, site};
 use serde_json::{Value, json};
@@ -133,6 +134,24 @@ fn a_job_after_the_merge_gets_the_merged_commit() {
             json!(commit.id),
             "{refs}"
         );
+    }
+}
+
+/// Z7.1, D10: `zuul.buildset_refs` has every member of a bundle in merge order, and
+/// `zuul.build_refs` the change of the build.
+#[test]
+fn a_job_of_a_bundle_sees_all_members() {
+    let (mut site, ..) = approved_cycle(&[("a", "x")], &[("b", "x")]);
+    site.run();
+    for (job, change) in [("of-one", 1), ("of-two", 2)] {
+        let variables = zuul_variables(&site, job, change);
+        let numbers = |refs: &str| -> Vec<String> {
+            let refs = variables[refs].as_array().unwrap().iter();
+            refs.map(|entry| entry["change"].as_str().unwrap().to_owned()).collect()
+        };
+        assert_eq!(numbers("buildset_refs").len(), 2, "{variables}");
+        assert_eq!(numbers("buildset_refs"), numbers("items"), "{variables}");
+        assert_eq!(numbers("build_refs"), [change.to_string()], "{variables}");
     }
 }
 

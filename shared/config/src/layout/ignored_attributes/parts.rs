@@ -3,7 +3,6 @@
 use super::list;
 use crate::objects::{JobStanza, ProviderObject, RoleSource, Span};
 use serde_json::{Map, Value as Json};
-use sluice_model::job::{SecretExposure, Tristate};
 use std::collections::BTreeSet;
 
 /// Returns the unsupported attributes that a job definition or entry uses, each with its span and
@@ -22,18 +21,8 @@ pub(super) fn of_job(job: &JobStanza) -> Vec<(&'static str, Span, String)> {
 fn is_used(job: &JobStanza, attribute: &str) -> bool {
     let run_time = &job.run_time;
     match attribute {
-        "secret-exposure" => {
-            run_time.secret_exposure.is_some_and(|exposure| exposure != SecretExposure::Ignore)
-        }
-        "workspace-checkout" => {
-            run_time.workspace_checkout.is_some_and(|checkout| checkout != Tristate::Yes)
-        }
-        "workspace" => run_time.workspace.is_some(),
         "host" => run_time.host.is_some(),
         "ansible-split-streams" => run_time.ansible_split_streams == Some(true),
-        "preserve-home-paths" => {
-            run_time.preserve_home_paths.as_ref().is_some_and(|list| !list.is_empty())
-        }
         "auth.swift" => run_time.containers.is_some(),
         "roles" => {
             job.roles.iter().flatten().any(|role| matches!(role.source, RoleSource::Galaxy(_)))
