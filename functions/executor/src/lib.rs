@@ -6,7 +6,7 @@
 //!
 //! 1. [`claim`]: takes the build, so that no other executor runs it.
 //! 2. [`job`]: the inputs of one attempt.
-//! 3. [`include`]: variable files of the job.
+//! 3. [`include`], [`external_host`]: variable files of the job; the host of a deployment job.
 //! 4. [`jobdir`], [`workspace`], [`vars`], [`inventory`]: directories, repositories and variables.
 //! 5. [`phases`]: pre-run, run and post-run, and the result.
 //! 6. [`playbook`]: one `ansible-playbook` process in a [`sandbox`].
@@ -21,8 +21,10 @@ mod comment_lines;
 pub mod confined_files;
 pub mod content;
 pub mod disk;
+pub mod external_host;
 pub mod frozen_vars;
 pub mod gateway;
+pub mod id_token;
 pub mod include;
 pub mod inventory;
 pub mod job;
@@ -53,8 +55,8 @@ pub mod workspace;
 
 pub use content::AnsibleContent;
 pub use job::{
-    InheritedData, JobAttempt, Observer, OpenedSecrets, PackRequest, Packs, RepositorySources,
-    Runner, SourceError, StopSignal, Stopper,
+    BuildSshKey, InheritedData, JobAttempt, Observer, OpenedSecrets, PackRequest, Packs,
+    RepositorySources, Runner, SourceError, StopSignal, Stopper,
 };
 pub use live::{LiveLog, LiveLogRegistry};
 pub use phases::Ansible;

@@ -67,6 +67,9 @@ pub struct ExecutorSettings {
     pub log_address: Option<String>,
     /// The base address of archived logs, ending in `/`; tenant and build are appended.
     pub log_root: String,
+    /// The issuer of OIDC tokens whose secret names none: the address of the pages, without the
+    /// final slash.
+    pub token_issuer: String,
 }
 
 /// One run of an executor process, with one session.
@@ -284,7 +287,9 @@ impl ExecutorService {
             updates: watch::channel(BuildUpdate::None).0,
             secrets: Mutex::default(),
         };
-        let (secrets, secrets_error) = match self.keys.open(&claimed.job).await {
+        let opened =
+            self.keys.open_for_build(&claimed.order, &claimed.job, &self.options.token_issuer);
+        let (secrets, secrets_error) = match opened.await {
             Ok(secrets) => (secrets, None),
             Err(error) => (OpenedSecrets::default(), Some(error)),
         };
@@ -304,7 +309,7 @@ impl ExecutorService {
                 None => self.runner.execute(&job, &self.sources, &jobdir, stop, &observer).await,
                 Some(error) => not_started(
                     self.ports.clock.now(),
-                    format!("The job's secrets could not be decrypted: {error}"),
+                    format!("The job's secrets and SSH keys could not be decrypted: {error}"),
                 ),
             }
         };

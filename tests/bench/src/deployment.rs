@@ -428,6 +428,7 @@ fn executor(ports: Ports, runner: Arc<Nothing>, state: &std::path::Path) -> Arc<
         node_key: None,
         log_address: None,
         log_root: "https://sluice.test/logs/".to_owned(),
+        token_issuer: "https://sluice.test".to_owned(),
     };
     ExecutorService::new(ports, runner, options)
 }

@@ -159,6 +159,7 @@ mod tests {
             node_key: None,
             log_address: None,
             log_root: String::new(),
+            token_issuer: String::new(),
         };
         let executor = ExecutorService::new(world.ports(), Arc::new(UnusedRunner), options);
         let _full = executor.slots.clone().try_acquire_owned().unwrap();

@@ -109,6 +109,7 @@ impl Here {
             node_key: None,
             log_address: None,
             log_root: "https://sluice.test/logs/".to_owned(),
+            token_issuer: "https://sluice.test".to_owned(),
         };
         let executor =
             ExecutorService::new(ports, Arc::new(CommandedRunner(Mutex::new(receivers))), options);

@@ -157,6 +157,7 @@ pub fn executor(
         node_key: None,
         log_address: None,
         log_root: "https://sluice.test/logs/".to_owned(),
+        token_issuer: "https://sluice.test".to_owned(),
     };
     ExecutorService::new(ports, runner, options)
 }

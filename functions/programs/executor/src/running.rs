@@ -76,6 +76,7 @@ impl RunningExecutor {
             node_key: Some(key.clone()),
             log_address: reachable(address).await.map(|address| format!("http://{address}/")),
             log_root: format!("{}logs/", options.web_root),
+            token_issuer: options.web_root.trim_end_matches('/').to_owned(),
         };
         let executor = ExecutorService::new(ports, Arc::new(runner), options);
         let router = executor.logs().router();
