@@ -159,7 +159,7 @@ fn a_proposed_edit_is_warned_of_labels_at_several_providers() {
     let layout = source.sound();
     assert!(layout.proposed_label_warnings().is_empty(), "nothing is proposed");
     let edit = format!(
-        "{old}- nodeset: {{name: new, {nodes}}}\n- queue: {{name: t, dependencies-by-topic: true}}\n"
+        "{old}- nodeset: {{name: new, {nodes}}}\n- queue: {{name: t, allow-circular-dependencies: true, dependencies-by-topic: true}}\n"
     );
     let proposed =
         layout.overlay(&[source.proposal("org/project", "master", &edit)], Scope::UntrustedOnly);
