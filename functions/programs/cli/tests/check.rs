@@ -445,7 +445,10 @@ fn sarif_is_as_its_specification_says() {
     let zuul = folder.path().join("zuul.d");
     std::fs::create_dir(&zuul).unwrap();
     let texts = [
-        ("a b.yaml", "- queue: {name: token, allow-circular-dependencies: true, dependencies-by-topic: true}\n- job: {nam: x}\n"),
+        (
+            "a b.yaml",
+            "- queue: {name: token, allow-circular-dependencies: true, dependencies-by-topic: true}\n- job: {nam: x}\n",
+        ),
         ("broken.yaml", "- job: [\n"),
         ("empty.yaml", ""),
         ("ä.yaml", "- nodeset:\n    name: n\n    alternatives: [n]\n"),
