@@ -45,6 +45,7 @@ mod status_board;
 mod status_detail;
 mod system_events;
 mod system_info;
+mod token_keys;
 mod unaccounted;
 mod unbuilt;
 mod variant;

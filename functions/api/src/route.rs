@@ -5,6 +5,7 @@ use crate::authentication::Caller;
 use crate::freeze::{self, FreezeQuery};
 use crate::reply::{self, ErrorResponse};
 use crate::request::ApiRequest;
+use crate::token_keys::{self, TokenDocument};
 use crate::{
     Api, authorizations, builds, buildsets, configuration, explain, item, keys, load, logs,
     openapi, page, pool, semaphores, status, status_board, system_events, system_info, writes,
@@ -29,6 +30,10 @@ pub(crate) async fn answer(
     caller: &Caller,
 ) -> Result<Response<Bytes>, ErrorResponse> {
     let parts: Vec<&str> = request.parts.iter().map(String::as_str).collect();
+    if let Some(document) = TokenDocument::at(&parts) {
+        request.allow_parameters(&[])?;
+        return token_keys::answer(api, document).await;
+    }
     match parts.as_slice() {
         []
         | ["t", _]
@@ -174,7 +179,10 @@ async fn tenant_route(
         ["key", name @ ..] if !name.is_empty() => {
             keys::public(api, tenant, &name.join("/"), request).await
         }
-        ["project-ssh-key" | "tenant-ssh-key", ..] => keys::no_ssh_keys(api, tenant).await,
+        ["project-ssh-key", name @ ..] if !name.is_empty() => {
+            keys::ssh_of_project(api, tenant, &name.join("/"), request).await
+        }
+        ["tenant-ssh-key", "ssh.pub"] => keys::ssh_of_tenant(api, tenant, request).await,
         ["labels"] => pool::labels(api, tenant).await,
         ["nodes"] => pool::nodes(api, tenant).await,
         ["nodeset-requests"] => pool::requests(api, tenant).await,

@@ -1,9 +1,11 @@
 //! The interface between the executor service and what runs jobs: inputs, events, stop signal and
 //! result (Z7.6).
 
+use crate::id_token::TokenIssuer;
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use sluice_git::PackName;
+use sluice_keys::Secret;
 use sluice_model::build::{Order, Pause, PlaybookStart, RunEnd, Speculation};
 use sluice_model::git::Oid;
 use sluice_model::id::digest;
@@ -107,22 +109,59 @@ pub struct InheritedData {
 /// Decrypted secrets. It has neither `Debug` nor `Serialize`, so it cannot get into a log or a
 /// record (Z5.4).
 #[derive(Default)]
-pub struct OpenedSecrets(BTreeMap<String, Value>);
+pub struct OpenedSecrets {
+    /// The plaintexts of the secrets of playbooks, by [`Self::key`].
+    plaintexts: BTreeMap<String, Value>,
+    /// The private SSH keys of the build.
+    ssh_keys: Vec<BuildSshKey>,
+    /// Issues the tokens of secrets that have no values; `None` without such secrets.
+    token_issuer: Option<TokenIssuer>,
+}
+
+/// A private SSH key that a build may log in with, besides that of its nodes (Z8.2). It has no
+/// `Debug`, because it holds a private key.
+#[derive(Clone)]
+pub struct BuildSshKey {
+    /// Whose key it is, for the log: `project org/one`, `tenant acme`.
+    pub owner: String,
+    /// The private key in PEM, without a passphrase.
+    pub private: Arc<Secret>,
+}
 
 impl OpenedSecrets {
     /// Adds the plaintext of `secret`: [`SecretUse::data`] with each ciphertext replaced.
     pub fn insert(&mut self, secret: &SecretUse, plain: Value) {
-        self.0.insert(Self::key(secret), plain);
+        self.plaintexts.insert(Self::key(secret), plain);
     }
 
     /// Returns the plaintext of `secret`; `None` if it was not decrypted.
     pub fn get(&self, secret: &SecretUse) -> Option<&Value> {
-        self.0.get(&Self::key(secret))
+        self.plaintexts.get(&Self::key(secret))
     }
 
     /// Returns all plaintexts, for redaction.
     pub fn values(&self) -> impl Iterator<Item = &Value> {
-        self.0.values()
+        self.plaintexts.values()
+    }
+
+    /// Adds what issues the tokens of secrets that have no values.
+    pub fn set_token_issuer(&mut self, issuer: TokenIssuer) {
+        self.token_issuer = Some(issuer);
+    }
+
+    /// Returns what issues the tokens of secrets that have no values; `None` without such secrets.
+    pub fn token_issuer(&self) -> Option<&TokenIssuer> {
+        self.token_issuer.as_ref()
+    }
+
+    /// Adds an SSH key, which is tried after those that were added before.
+    pub fn add_ssh_key(&mut self, key: BuildSshKey) {
+        self.ssh_keys.push(key);
+    }
+
+    /// Returns the SSH keys in the order in which they are tried.
+    pub fn ssh_keys(&self) -> &[BuildSshKey] {
+        &self.ssh_keys
     }
 
     // Two branches may define a secret of the same name, so the key includes the ciphertext.

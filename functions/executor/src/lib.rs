@@ -6,7 +6,7 @@
 //!
 //! 1. [`claim`]: takes the build, so that no other executor runs it.
 //! 2. [`job`]: the inputs of one attempt.
-//! 3. [`include`]: variable files of the job.
+//! 3. [`include`], [`external_host`]: variable files of the job; the host of a deployment job.
 //! 4. [`jobdir`], [`workspace`], [`vars`], [`inventory`]: directories, repositories and variables.
 //! 5. [`phases`]: pre-run, run and post-run, and the result.
 //! 6. [`playbook`]: one `ansible-playbook` process in a [`sandbox`].
@@ -21,9 +21,11 @@ mod comment_lines;
 pub mod confined_files;
 pub mod content;
 pub mod disk;
+pub mod external_host;
 pub mod frozen_vars;
 pub mod gateway;
 mod home_files;
+pub mod id_token;
 pub mod include;
 pub mod inventory;
 pub mod job;
@@ -55,8 +57,8 @@ pub mod workspace;
 
 pub use content::AnsibleContent;
 pub use job::{
-    AttemptScope, InheritedData, JobAttempt, Lease, Observer, OpenedSecrets, PackRequest, Packs,
-    RepositorySources, Runner, SourceError, StopSignal, Stopper,
+    AttemptScope, BuildSshKey, InheritedData, JobAttempt, Lease, Observer, OpenedSecrets, PackRequest,
+    Packs, RepositorySources, Runner, SourceError, StopSignal, Stopper,
 };
 pub use live::{LiveLog, LiveLogRegistry};
 pub use phases::Ansible;

@@ -7,9 +7,11 @@ use crate::build_result::{Next, PlaybookEnd, PostPlaybookKind, ResultTracker};
 use crate::comment_lines;
 use crate::content::AnsibleContent;
 use crate::disk::DiskWatch;
+use crate::external_host::{self, HostError};
 use crate::frozen_vars::{self, FrozenVars};
 use crate::gateway::Gateway;
 use crate::home_files;
+use crate::id_token::{self, IdTokenError};
 use crate::include::{self, IncludeError};
 use crate::inventory::{self, JobVars, ReservedName};
 use crate::job::{AttemptScope, JobAttempt, Observer, RepositorySources, Runner, StopSignal};
@@ -22,7 +24,7 @@ use crate::restricted_vars::{VarScope, is_allowed, restrict};
 use crate::returned_data::ReturnedData;
 use crate::sandbox::{CodeTrust, probe, write_accounts};
 use crate::settings::{AnsibleSettings, SetupError};
-use crate::ssh::{self, Agent};
+use crate::ssh::{self, Agent, AgentKeys};
 use crate::time_limits::TimeLimits;
 use crate::vars::{to_map, unsafe_texts, zuul};
 use crate::workspace::{self, PlacedRepository, WorkspaceError};
@@ -31,6 +33,7 @@ use serde_json::{Map, Value, json};
 use sluice_config::pattern::Pattern;
 use sluice_model::build::{BuildResult, Pause, PlaybookPhase, PlaybookStart, RunEnd};
 use sluice_model::git::Oid;
+use sluice_model::job::{Playbook, SecretUse};
 use sluice_model::{BranchName, Timestamp};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -103,18 +106,30 @@ impl Runner for Ansible {
         // As in Zuul, a job may print what its parents returned as secret; it is only masked.
         job.inherited.secret_data.values().for_each(|value| log.redactor.add(value));
         log.say("Job console starting");
+        let read = async {
+            let host = external_host::of_job(job, &mut log).await?;
+            let frozen = include::add_file_vars(job, sources, &jobdir).await;
+            Ok::<_, StartError>((frozen.map_err(StartError::Include)?, host))
+        };
         let read = tokio::select! {
-            read = include::add_file_vars(job, sources, &jobdir) => Some(read),
+            read = read => Some(read),
             _ = stop.stopped() => None,
         };
-        let (frozen, refused) = match read {
-            Some(Ok(frozen)) => (frozen, None),
-            Some(Err(error)) => {
-                (Cow::Borrowed(job.job), Some(Some(Err(StartError::Include(error)))))
-            }
-            None => (Cow::Borrowed(job.job), Some(None)),
+        let (frozen, host, refused) = match read {
+            Some(Ok((frozen, host))) => (frozen, host, None),
+            Some(Err(error)) => (Cow::Borrowed(job.job), None, Some(Some(Err(error)))),
+            None => (Cow::Borrowed(job.job), None, Some(None)),
         };
-        let job = &JobAttempt { job: &frozen, ..*job };
+        // A deployment job has its host in place of nodes, and nodes' key does not open it.
+        let job = &match &host {
+            Some(host) => JobAttempt {
+                job: &frozen,
+                nodes: std::slice::from_ref(host),
+                node_key: None,
+                ..*job
+            },
+            None => JobAttempt { job: &frozen, ..*job },
+        };
         let attempt = Attempt { settings: &self.settings, job, sources, jobdir: &jobdir, observer };
         let prepared = match refused {
             Some(refused) => refused,
@@ -158,14 +173,16 @@ enum StartError {
     OldSessions(#[from] ssh::OldSessionsError),
     #[error("the job has nodes, but this executor has no SSH key for nodes: configure one")]
     NoKey,
+    #[error(transparent)]
+    Host(#[from] HostError),
     #[error(
         "secret {secret} of {project} could not be decrypted: encrypt it again with the project's public key"
     )]
     Secret { secret: String, project: String },
     #[error(
-        "secret {secret} of {project} requests an OIDC token, which is not supported: define it with data, or remove it from the job"
+        "secret {secret} of {project} requests an OIDC token that cannot be issued: {source}; correct its `oidc`"
     )]
-    Token { secret: String, project: String },
+    Token { secret: String, project: String, source: IdTokenError },
     #[error("could not write the files of the playbooks")]
     Disk(#[from] std::io::Error),
 }
@@ -191,6 +208,8 @@ impl StartError {
             Self::Prepare(PrepareError::File { source, .. }) | Self::Disk(source) => {
                 disk_result(source)
             }
+            Self::Host(error) if error.may_pass() => BuildResult::Retry,
+            Self::Host(_) => BuildResult::ConfigError,
             Self::Agent(_) | Self::OldSessions(_) | Self::NoKey => BuildResult::Retry,
         }
     }
@@ -212,7 +231,7 @@ struct Attempt<'a> {
 
 /// The connections to the build's nodes; dropping it closes them.
 struct ConnectedNodes {
-    /// The agent with the nodes' key; `None` without nodes.
+    /// The agent with the build's keys; `None` without any.
     agent: Option<Agent>,
     /// The shared SSH connections.
     _shared: Vec<ssh::SharedConnection>,
@@ -275,17 +294,20 @@ impl<'a> Attempt<'a> {
         })
     }
 
-    /// Checks that every secret of the job was decrypted; the error names the first one that was
-    /// not, or that requests an OIDC token.
+    /// Checks that every secret of the job was decrypted, and that its tokens can be issued; the
+    /// error names the first one of which this is not so.
     fn check_secrets(&self) -> Result<(), StartError> {
         let frozen = self.job.job;
         for playbook in frozen.pre_run.iter().chain(&frozen.run).chain(&frozen.post_run) {
             for secret in playbook.secrets.values() {
                 let (name, project) = (secret.secret.clone(), secret.project.to_string());
-                if secret.oidc.is_some() {
-                    return Err(StartError::Token { secret: name, project });
-                }
-                if self.job.secrets.get(secret).is_none() {
+                if let Some(token) = &secret.oidc {
+                    id_token::check(token).map_err(|source| StartError::Token {
+                        secret: name,
+                        project,
+                        source,
+                    })?;
+                } else if self.job.secrets.get(secret).is_none() {
                     return Err(StartError::Secret { secret: name, project });
                 }
             }
@@ -294,10 +316,10 @@ impl<'a> Attempt<'a> {
     }
 
     /// Writes the SSH configuration, opens the gateway to the nodes, starts the SSH agent and opens
-    /// a shared connection to each node. Without nodes only writes the configuration. Unreachable
-    /// nodes are no error; an executor without a key for nodes is one. To collect logs, also ends
-    /// what the lost executor has started on the nodes; an error if that fails. The caller has
-    /// written the sandbox's accounts ([`write_accounts`]).
+    /// a shared connection to each node. Without nodes there is no gateway, and without keys no
+    /// agent. Unreachable nodes are no error; an executor without a key for nodes is one. To collect
+    /// logs, also ends what the lost executor has started on the nodes; an error if that fails. The
+    /// caller has written the sandbox's accounts ([`write_accounts`]).
     async fn connect(&self) -> Result<ConnectedNodes, StartError> {
         let nodes = self.job.nodes;
         ssh::write_configuration(self.jobdir, self.settings, nodes)?;
@@ -308,17 +330,24 @@ impl<'a> Attempt<'a> {
             interpreters: BTreeMap::new(),
             troubles: Vec::new(),
         };
-        if nodes.is_empty() {
+        let of_build = self.job.secrets.ssh_keys();
+        let of_nodes = match self.job.node_key {
+            _ if nodes.is_empty() || self.job.job.run_time.host.is_some() => None,
+            None => return Err(StartError::NoKey),
+            key => key,
+        };
+        if nodes.is_empty() && of_build.is_empty() {
             return Ok(connected);
         }
-        let socket = self.jobdir.runtime.root.join("nodes.sock");
-        connected._gateway = Some(Gateway::open(&socket, nodes, self.job.lease.clone())?);
-        let agent =
-            Agent::start(self.jobdir, self.job.node_key.ok_or(StartError::NoKey)?, nodes).await?;
-        (connected._shared, connected.interpreters, connected.troubles) =
-            ssh::open_shared(self.jobdir, self.settings, &agent, nodes).await;
-        if self.job.scope == AttemptScope::CollectLogs {
-            ssh::end_other_sessions(self.jobdir, self.settings, &agent, nodes).await?;
+        let agent = Agent::start(self.jobdir, AgentKeys { of_nodes, of_build }, nodes).await?;
+        if !nodes.is_empty() {
+            let socket = self.jobdir.runtime.root.join("nodes.sock");
+            connected._gateway = Some(Gateway::open(&socket, nodes, self.job.lease.clone())?);
+            (connected._shared, connected.interpreters, connected.troubles) =
+                ssh::open_shared(self.jobdir, self.settings, &agent, nodes).await;
+            if self.job.scope == AttemptScope::CollectLogs {
+                ssh::end_other_sessions(self.jobdir, self.settings, &agent, nodes).await?;
+            }
         }
         connected.agent = Some(agent);
         Ok(connected)
@@ -487,10 +516,13 @@ impl PreparedBuild<'_> {
             .filter(|_| is_main)
             .filter_map(|text| Pattern::new(text).ok())
             .collect();
+        let secrets = self.secrets(playbook);
+        // Tokens are new; the others are masked from the beginning.
+        secrets.values().for_each(|value| log.redactor.add(value));
         let inputs = PlaybookInputs {
             inventory: &inventory,
             vars: self.vars(playbook, results),
-            secrets: self.secrets(playbook),
+            secrets,
             timeout,
             record_bytes_max: self.record_bytes_left,
             failure_output: &failure_output,
@@ -613,11 +645,25 @@ impl PreparedBuild<'_> {
         let inherited =
             job.inherited.secret_data.iter().map(|(name, value)| (name.clone(), value.clone()));
         let own = configured.secrets.iter();
-        let own =
-            own.filter_map(|(name, secret)| Some((name.clone(), job.secrets.get(secret)?.clone())));
+        let own = own.filter_map(|(name, secret)| {
+            let value = match secret.oidc {
+                Some(_) => self.token(secret, configured),
+                None => job.secrets.get(secret).cloned(),
+            };
+            Some((name.clone(), value?))
+        });
         let opened =
             inherited.chain(own).filter(|(name, _)| is_allowed(name, VarScope::Everywhere));
         opened.map(|(name, value)| (name, unsafe_texts(value))).collect()
+    }
+
+    /// Issues the OIDC token that a secret requests for one playbook; `None` if it requests none.
+    fn token(&self, secret: &SecretUse, playbook: &Playbook) -> Option<Value> {
+        let job = self.attempt.job;
+        let issuer = job.secrets.token_issuer()?;
+        // A refusal of the library leaves the variable undefined, which the playbook's error names.
+        let token = issuer.issue(secret, job.order, &playbook.path, now()).ok()??;
+        token.expose_text().map(|text| Value::String(text.to_owned()))
     }
 
     /// Stores in `self.frozen` the job variables for privileged playbooks (trusted or with

@@ -120,7 +120,7 @@ pub struct PlaybookContext<'a> {
     pub settings: &'a AnsibleSettings,
     /// The build's directories.
     pub jobdir: &'a Jobdir,
-    /// The agent with the nodes' key, if there are nodes.
+    /// The agent with the build's keys, if there are any.
     pub agent: Option<&'a Agent>,
     /// Detects that the build exceeds its disk limit.
     pub disk: &'a DiskWatch,

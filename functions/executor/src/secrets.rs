@@ -1,18 +1,28 @@
-//! Decrypts the secrets of jobs with the key pairs of their projects (Z5.1 to Z5.3). Plaintext
-//! stays in memory; [`crate::playbook`] passes it only to the playbooks that may use it.
+//! Decrypts the secrets of jobs with the key pairs of their projects (Z5.1 to Z5.3), and opens the
+//! SSH keys of projects and tenants (Z8.2). Plaintext stays in memory: [`crate::playbook`] passes
+//! it only to the playbooks that may use it, and [`crate::ssh`] passes SSH keys only to the build's
+//! agent.
 
-use crate::job::OpenedSecrets;
+use crate::id_token::TokenIssuer;
+use crate::job::{BuildSshKey, OpenedSecrets};
 use serde_json::{Map, Value};
-use sluice_keys::{Ciphertext, ProjectKey, Secret};
+use sluice_keys::token::TokenSigner;
+use sluice_keys::{Ciphertext, ProjectKey, RsaError, Secret};
+use sluice_model::build::Order;
 use sluice_model::job::FrozenJob;
-use sluice_model::{ConnectionName, ProjectName};
-use sluice_records::project_key;
+use sluice_model::{ConnectionName, ProjectName, Timestamp};
+use sluice_records::oidc_key::{self, SigningPeriod};
+use sluice_records::project_key::{self, KeyPairPem};
+use sluice_records::ssh_key::{self, SshKeyOwner};
 use sluice_runtime::{PortError, Ports};
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 /// The maximum number of cached key pairs.
 const CACHED_MAX: usize = 64;
+/// Seconds for which it is believed that a project or a tenant has no SSH key pair, so that builds
+/// do not look for it each time. A deployment job always looks.
+const ABSENT_SECONDS: u64 = 120;
 /// The maximum nesting depth of a secret's data.
 const DEPTH_MAX: usize = 32;
 /// The keys that mark a ciphertext in a secret's data.
@@ -25,24 +35,137 @@ pub struct ProjectKeys {
     ports: Ports,
     /// Recently used key pairs by object name, the oldest first.
     cached: Mutex<VecDeque<(String, Arc<ProjectKey>)>>,
+    /// Recently used SSH keys by object name, the oldest first.
+    cached_ssh: Mutex<VecDeque<(String, CachedSshKey)>>,
+    /// The signer of OIDC tokens that was used last.
+    signer: Mutex<Option<(SigningPeriod, Arc<TokenSigner>)>>,
+}
+
+/// What was found of an SSH key pair.
+#[derive(Clone)]
+enum CachedSshKey {
+    /// The private key in PEM. A pair is never replaced, so this is never stale.
+    Present(Arc<Secret>),
+    /// There was no pair at this time.
+    Absent(Timestamp),
 }
 
 impl ProjectKeys {
     /// Creates an empty cache that loads key pairs through `ports`.
     pub fn new(ports: Ports) -> Self {
-        Self { ports, cached: Mutex::default() }
+        let (cached, cached_ssh, signer) = Default::default();
+        Self { ports, cached, cached_ssh, signer }
+    }
+
+    /// Decrypts all secrets of a build: those of its job's playbooks, as [`Self::open`] does, and
+    /// its SSH keys. These are, in the order in which they are tried, that of the change's project,
+    /// only in a pipeline that runs after review, and that of the tenant (Z8.1). A pair that does
+    /// not exist is left out: no host can trust it yet. `issuer` is the issuer of OIDC tokens whose
+    /// secret names none.
+    pub async fn open_for_build(
+        &self,
+        order: &Order,
+        job: &FrozenJob,
+        issuer: &str,
+    ) -> Result<OpenedSecrets, PortError> {
+        let mut opened = self.open(job).await?;
+        let change = &order.change.key;
+        let of_project = SshKeyOwner::Project(&change.connection, &change.project);
+        let of_tenant = SshKeyOwner::Tenant(&order.queue.tenant);
+        let owners = [
+            // A proposed change must not log in where only reviewed ones may (Z8.2).
+            order.post_review.then(|| (of_project, format!("project {}", change.project))),
+            Some((of_tenant, format!("tenant {}", order.queue.tenant))),
+        ];
+        for (owner, name) in owners.into_iter().flatten() {
+            if let Some(private) = self.ssh_key(owner, job.run_time.host.is_some()).await? {
+                opened.add_ssh_key(BuildSshKey { owner: name, private });
+            }
+        }
+        let mut playbooks = job.pre_run.iter().chain(&job.run).chain(&job.post_run);
+        if playbooks.any(|playbook| playbook.secrets.values().any(|secret| secret.oidc.is_some())) {
+            let signer = self.token_signer().await?;
+            opened.set_token_issuer(TokenIssuer { signer, issuer: issuer.to_owned() });
+        }
+        Ok(opened)
+    }
+
+    /// Returns the signer of OIDC tokens for this week, and makes its key pair if there is none.
+    async fn token_signer(&self) -> Result<Arc<TokenSigner>, PortError> {
+        let period = SigningPeriod::of(self.ports.clock.now());
+        let cached = self.signer.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if let Some((_, signer)) = cached.filter(|(of, _)| *of == period) {
+            return Ok(signer);
+        }
+        let failed =
+            |error: RsaError| PortError::unknown(format!("open {}", period.object()), error);
+        let stored = match oidc_key::open(&self.ports, period).await? {
+            Some(stored) => Some(stored),
+            None => {
+                let made = tokio::task::spawn_blocking(ProjectKey::generate_for_signatures).await;
+                let made = made.map_err(|error| {
+                    PortError::unknown(format!("make {}", period.object()), error)
+                })?;
+                let made = made.map_err(failed)?;
+                let private = made.to_pem().map_err(failed)?;
+                let public = made.public().to_pem().map_err(failed)?;
+                let pair = KeyPairPem { private: private.expose(), public: &public };
+                oidc_key::store(&self.ports, period, pair).await?;
+                // Another executor may have stored its own.
+                oidc_key::open(&self.ports, period).await?
+            }
+        };
+        let stored = stored.ok_or_else(|| {
+            PortError::unknown(format!("open {}", period.object()), "it was deleted meanwhile")
+        })?;
+        let signer = Arc::new(TokenSigner::from_pem(&Secret::new(stored)).map_err(failed)?);
+        let mut cached = self.signer.lock().unwrap_or_else(PoisonError::into_inner);
+        *cached = Some((period, signer.clone()));
+        Ok(signer)
+    }
+
+    /// Returns the private SSH key of a project or tenant, from the cache or from storage; `None`
+    /// if there is no pair, which may be [`ABSENT_SECONDS`] old unless the key is `needed`.
+    async fn ssh_key(
+        &self,
+        owner: SshKeyOwner<'_>,
+        needed: bool,
+    ) -> Result<Option<Arc<Secret>>, PortError> {
+        let (name, now) = (owner.object(), self.ports.clock.now());
+        let cached = {
+            let cached = self.cached_ssh.lock().unwrap_or_else(PoisonError::into_inner);
+            cached.iter().find(|(cached_name, _)| *cached_name == name).map(|(_, key)| key.clone())
+        };
+        match cached {
+            Some(CachedSshKey::Present(key)) => return Ok(Some(key)),
+            Some(CachedSshKey::Absent(at)) if !needed && now.since(at) < ABSENT_SECONDS * 1_000 => {
+                return Ok(None);
+            }
+            _ => {}
+        }
+        let found = ssh_key::open(&self.ports, owner).await?.map(|pem| Arc::new(Secret::new(pem)));
+        let entry = match &found {
+            Some(key) => CachedSshKey::Present(key.clone()),
+            None => CachedSshKey::Absent(now),
+        };
+        let mut cached = self.cached_ssh.lock().unwrap_or_else(PoisonError::into_inner);
+        cached.retain(|(cached_name, _)| *cached_name != name);
+        cached.push_back((name, entry));
+        if cached.len() > CACHED_MAX {
+            cached.pop_front();
+        }
+        Ok(found)
     }
 
     /// Decrypts all secrets of a job's playbooks. A secret is left out if its project has no key
-    /// pair, if it cannot be decrypted with that key pair, as when it was encrypted for another
-    /// project, or if it requests an OIDC token. The runner then ends the job with a configuration
-    /// error that names the secret. An error only if the store or the key service does not answer,
-    /// or a stored key pair is damaged.
+    /// pair, or if it cannot be decrypted with that key pair, as when it was encrypted for another
+    /// project. The runner then ends the job with a configuration error that names the secret. A
+    /// secret that requests an OIDC token has nothing to decrypt. An error only if the store or the
+    /// key service does not answer, or a stored key pair is damaged.
     pub async fn open(&self, job: &FrozenJob) -> Result<OpenedSecrets, PortError> {
         let mut opened = OpenedSecrets::default();
         for playbook in job.pre_run.iter().chain(&job.run).chain(&job.post_run) {
             for secret in playbook.secrets.values() {
-                // OIDC tokens are not supported; the job ends with a configuration error.
                 if secret.oidc.is_some() || opened.get(secret).is_some() {
                     continue;
                 }
@@ -125,7 +248,6 @@ mod tests {
     use sluice_memory::World;
     use sluice_model::Timestamp;
     use sluice_model::job::SecretUse;
-    use sluice_records::project_key::KeyPairPem;
     use sluice_runtime::object::PutMode;
 
     fn secret(project: &str, data: Value) -> SecretUse {

@@ -89,6 +89,9 @@ pub struct ExecutorSettings {
     /// Seconds that running builds get to finish after a shutdown was requested, before they are
     /// stopped and end as `Retry`.
     pub drain_seconds: u64,
+    /// The issuer of OIDC tokens whose secret names none: the address of the pages, without the
+    /// final slash.
+    pub token_issuer: String,
 }
 
 /// One run of an executor process, with one session.
@@ -336,7 +339,9 @@ impl ExecutorService {
         let jobdir = self.options.state.join("builds").join(name.as_str());
         let observer =
             BuildReporter::new(self.logs.open(&name, &jobdir), self.starting.enter());
-        let (secrets, secrets_error) = match self.keys.open(&claimed.job).await {
+        let opened =
+            self.keys.open_for_build(&claimed.order, &claimed.job, &self.options.token_issuer);
+        let (secrets, secrets_error) = match opened.await {
             Ok(secrets) => (secrets, None),
             Err(error) => (OpenedSecrets::default(), Some(error)),
         };
@@ -358,7 +363,7 @@ impl ExecutorService {
                 None => self.runner.execute(&job, &self.sources, &jobdir, stop, &observer).await,
                 Some(error) => not_started(
                     self.ports.clock.now(),
-                    format!("The job's secrets could not be decrypted: {error}"),
+                    format!("The job's secrets and SSH keys could not be decrypted: {error}"),
                 ),
             }
         };

@@ -1,9 +1,10 @@
-//! SSH to the nodes: the agent that holds the key, the known hosts, and one open connection per
-//! node, shared by all playbooks of the build (Z7.1).
+//! SSH to the nodes: the agent that holds the keys, the known hosts, and one open connection per
+//! node, shared by all playbooks of the build (Z7.1, Z8.2).
 //!
-//! The key itself is never visible in a sandbox. The shared connections run in their own sandbox,
-//! because a playbook that uses one can also make it forward ports.
+//! The keys themselves are never visible in a sandbox. The shared connections run in their own
+//! sandbox, because a playbook that uses one can also make it forward ports.
 
+use crate::job::BuildSshKey;
 use crate::jobdir::Jobdir;
 use crate::process::Group;
 use crate::sandbox::{CodeTrust, Sandbox};
@@ -22,13 +23,29 @@ const OPEN_SECONDS: u64 = 15;
 
 /// The SSH agent could not be started. The build is retried.
 #[derive(Debug, thiserror::Error)]
-#[error("could not start an SSH agent with the nodes' key: {message}")]
+#[error("could not start an SSH agent with the build's keys: {message}")]
 pub struct AgentError {
     /// What failed.
     message: String,
 }
 
-/// An ssh-agent with the nodes' key. Dropping it ends it.
+impl AgentError {
+    /// Wraps the error of a process.
+    fn of_process(error: std::io::Error) -> Self {
+        Self { message: error.to_string() }
+    }
+}
+
+/// The keys that an agent gets, in the order in which they are tried.
+#[derive(Clone, Copy)]
+pub struct AgentKeys<'a> {
+    /// The file with the private key that the nodes accept; `None` without nodes.
+    pub of_nodes: Option<&'a Path>,
+    /// The keys of the project and the tenant.
+    pub of_build: &'a [BuildSshKey],
+}
+
+/// An ssh-agent with the keys of one build. Dropping it ends it.
 #[derive(Debug)]
 pub struct Agent {
     /// The agent's process, which ends with this value.
@@ -40,19 +57,20 @@ pub struct Agent {
 }
 
 impl Agent {
-    /// Starts an SSH agent for one build and adds the private key in the file `key`, restricted to
-    /// those of `nodes` whose host keys are known. Without such a node the agent gets no key, and
-    /// an agent that failed to listen is then not noticed. The caller has written the known hosts
-    /// with [`write_configuration`]. An error if the agent cannot be started or the key cannot be
+    /// Starts an SSH agent for one build and adds its keys. That of the nodes is restricted to
+    /// those of `nodes` whose host keys are known; without such a node it is left out. Without any
+    /// key an agent that failed to listen is not noticed. The caller has written the known hosts
+    /// with [`write_configuration`]. An error if the agent cannot be started or a key cannot be
     /// added; the build is then retried.
     ///
-    /// The same key opens the nodes of all builds. Playbooks may use the agent and forward it to
-    /// their node, but it must not sign for nodes of other builds. So the key is restricted by
-    /// `ssh-add -h`, which needs OpenSSH 8.9 or newer on this machine. The agent ends with this
-    /// process, even if that is killed.
+    /// One key opens the nodes of all builds. Playbooks may use the agent and forward it to their
+    /// node, but it must not sign for nodes of other builds. So that key is restricted by
+    /// `ssh-add -h`, which needs OpenSSH 8.9 or newer on this machine. The keys of the project and
+    /// the tenant are not restricted, as in Zuul: their owners decide which hosts accept them, and
+    /// playbooks log in there. The agent ends with this process, even if that is killed.
     pub async fn start(
         jobdir: &Jobdir,
-        key: &Path,
+        keys: AgentKeys<'_>,
         nodes: &[NodeAccess],
     ) -> Result<Self, AgentError> {
         let socket = jobdir.runtime.root.join("agent.sock");
@@ -74,8 +92,7 @@ impl Agent {
             .arg(&socket)
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
-        let mut process = Group::spawn(&mut command)
-            .map_err(|error| AgentError { message: error.to_string() })?;
+        let mut process = Group::spawn(&mut command).map_err(AgentError::of_process)?;
         let id = process.id().unwrap_or_default();
         // It prints one line once it listens, and nothing afterwards.
         if let Some(stdout) = process.stdout() {
@@ -86,18 +103,45 @@ impl Agent {
             )
             .await;
         }
+        let agent = Self { _process: process, socket, id };
         let constraints = constraints(nodes);
-        if constraints.is_empty() {
-            return Ok(Self { _process: process, socket, id });
+        if let Some(key) = keys.of_nodes.filter(|_| !constraints.is_empty()) {
+            let mut add = agent.ssh_add();
+            add.arg("-H").arg(jobdir.ssh.join("known_hosts")).args(constraints).arg(key);
+            ended(add.output().await)?;
         }
-        let mut add = plain("ssh-add");
-        add.args(["-q", "-H"]).arg(jobdir.ssh.join("known_hosts")).args(constraints);
-        add.arg(key).env("SSH_AUTH_SOCK", &socket).stdin(Stdio::null());
-        let output =
-            add.output().await.map_err(|error| AgentError { message: error.to_string() })?;
-        if output.status.success() {
-            Ok(Self { _process: process, socket, id })
-        } else {
+        for key in keys.of_build {
+            agent.add(key).await?;
+        }
+        Ok(agent)
+    }
+
+    /// Adds a private key through a pipe, so that it is in no file.
+    async fn add(&self, key: &BuildSshKey) -> Result<(), AgentError> {
+        let mut add = self.ssh_add();
+        add.arg("-").stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = add.spawn().map_err(AgentError::of_process)?;
+        if let Some(mut pipe) = child.stdin.take() {
+            // If ssh-add closes it early, its exit status says why.
+            let _ = pipe.write_all(key.private.expose()).await;
+        }
+        ended(child.wait_with_output().await)
+    }
+
+    /// Returns a command that adds a key to this agent, to which the caller appends the key.
+    fn ssh_add(&self) -> Command {
+        let mut command = plain("ssh-add");
+        command.arg("-q").env("SSH_AUTH_SOCK", &self.socket);
+        command
+    }
+}
+
+/// Checks the end of `ssh-add`; the error is what it printed.
+fn ended(output: std::io::Result<std::process::Output>) -> Result<(), AgentError> {
+    let output = output.map_err(AgentError::of_process)?;
+    match output.status.success() {
+        true => Ok(()),
+        false => {
             Err(AgentError { message: String::from_utf8_lossy(&output.stderr).trim().to_owned() })
         }
     }
@@ -331,7 +375,7 @@ pub struct OldSessionsError {
 
 /// Returns a command with an environment of only `PATH`, which hides the executor's credentials. It
 /// has an empty standard input and is killed when its process handle is dropped.
-fn plain(program: &str) -> Command {
+pub(crate) fn plain(program: &str) -> Command {
     let mut command = Command::new(program);
     command
         .env_clear()

@@ -51,10 +51,11 @@ const CALLS: &[(&str, &[&str])] = &[
             "connection/ec2/secret-access-key",
             "pool-key",
             "keys/1",
+            "oidc/1",
             "returned/1",
         ],
     ),
-    ("kms:Encrypt", &["key", "keys/1", "returned/1"]),
+    ("kms:Encrypt", &["key", "keys/1", "oidc/1", "returned/1"]),
     ("ec2:RunInstances", &["instance"]),
     ("ec2:TerminateInstances", &["instance"]),
     ("ec2:CreateTags", &["instance"]),
@@ -112,6 +113,7 @@ const OBJECTS: &[&str] = &[
     "logs/1",
     "returned/1",
     "keys/1.pem",
+    "oidc/1.pem",
 ];
 
 const QUEUES: &[&str] = &[

@@ -1,8 +1,8 @@
-//! A project's RSA key pair: it decrypts the secrets in the project's configuration (Z5.1, Z5.2).
+//! RSA key pairs: one of each project decrypts the secrets in its configuration (Z5.1, Z5.2); those
+//! of projects and tenants log in over SSH (Z8.2).
 //!
-//! The cipher is Zuul's: RSAES-OAEP with SHA-1 for both hashes and an empty label. To encrypt
-//! without Sluice, given the public key:
-//! `openssl pkeyutl -encrypt -pubin -inkey project.pub -pkeyopt rsa_padding_mode:oaep -pkeyopt rsa_oaep_md:sha1 | base64 -w0`
+//! The cipher is Zuul's: RSAES-OAEP with SHA-1 for both hashes and an empty label. The line of
+//! `openssl` that encrypts without Sluice is in `docs/secrets-and-keys.md`.
 
 use crate::{Secret, pem};
 use aws_lc_rs::encoding::{AsDer, Pkcs8V1Der, PublicKeyX509Der};
@@ -10,6 +10,7 @@ use aws_lc_rs::rsa::{
     KeySize, OAEP_SHA1_MGF1SHA1, OaepPrivateDecryptingKey, OaepPublicEncryptingKey,
     PrivateDecryptingKey, PublicEncryptingKey,
 };
+use aws_lc_rs::signature::RsaSubjectPublicKey;
 use base64::{Engine, engine::general_purpose::STANDARD};
 use serde_json::Value;
 use sluice_model::{ConnectionName, ProjectName};
@@ -29,6 +30,14 @@ impl ProjectKey {
     pub fn generate() -> Result<Self, RsaError> {
         let private =
             PrivateDecryptingKey::generate(KeySize::Rsa4096).map_err(|_| RsaError::Generate)?;
+        Ok(Self { private })
+    }
+
+    /// Generates a key pair of 3072 bits, for SSH and for signatures of tokens: the size that
+    /// OpenSSH chooses for RSA. Takes about a second.
+    pub fn generate_for_signatures() -> Result<Self, RsaError> {
+        let private =
+            PrivateDecryptingKey::generate(KeySize::Rsa3072).map_err(|_| RsaError::Generate)?;
         Ok(Self { private })
     }
 
@@ -103,6 +112,26 @@ impl ProjectPublicKey {
         let der = AsDer::<PublicKeyX509Der<'_>>::as_der(&self.public)
             .map_err(|_| RsaError::Key { problem: "it cannot be written as SPKI" })?;
         Ok(pem::write("PUBLIC KEY", der.as_ref(), 64).to_string())
+    }
+
+    /// Returns the key as a line for `authorized_keys`, without a comment and a line break:
+    /// `ssh-rsa AAAA…` (RFC 4253, 6.6).
+    pub fn to_openssh(&self) -> Result<String, RsaError> {
+        let (modulus, exponent) = self.numbers()?;
+        Ok(crate::ssh::rsa_public_line(&modulus, &exponent))
+    }
+
+    /// Returns the modulus and the public exponent, both big-endian without leading zeros.
+    pub fn numbers(&self) -> Result<(Vec<u8>, Vec<u8>), RsaError> {
+        let unreadable = RsaError::Key { problem: "its numbers cannot be read" };
+        let der =
+            AsDer::<PublicKeyX509Der<'_>>::as_der(&self.public).map_err(|_| unreadable.clone())?;
+        let key = RsaSubjectPublicKey::from_der(der.as_ref()).map_err(|_| unreadable)?;
+        let bytes = |number: &[u8]| number.to_vec();
+        Ok((
+            bytes(key.modulus().big_endian_without_leading_zero()),
+            bytes(key.exponent().big_endian_without_leading_zero()),
+        ))
     }
 
     /// Encrypts bytes in as many chunks as needed; empty bytes are one chunk. [`RsaError::TooLong`]

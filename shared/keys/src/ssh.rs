@@ -1,13 +1,19 @@
-//! SSH key pairs for logins on nodes, in OpenSSH's own formats (Z8.2).
+//! SSH key pairs for logins on nodes, in OpenSSH's own formats (Z8.2), and fingerprints of host
+//! keys (Z8.1).
 
 use crate::{Secret, pem};
 use aws_lc_rs::encoding::AsBigEndian;
-use aws_lc_rs::rand;
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair};
-use base64::{Engine, engine::general_purpose::STANDARD};
+use aws_lc_rs::{digest, rand};
+use base64::Engine;
+use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD};
+use md5::{Digest, Md5};
+use sluice_model::job::Fingerprint;
 use zeroize::Zeroizing;
 
 const KIND: &str = "ssh-ed25519";
+/// The type of an RSA key.
+const RSA: &str = "ssh-rsa";
 
 /// An Ed25519 key pair. `Debug` prints only the public key.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -80,6 +86,36 @@ pub enum SshError {
 fn string(to: &mut Vec<u8>, bytes: &[u8]) {
     to.extend_from_slice(&(bytes.len() as u32).to_be_bytes());
     to.extend_from_slice(bytes);
+}
+
+/// Returns an RSA public key as a line for `authorized_keys`, without a comment (RFC 4253, 6.6).
+/// Both numbers are big-endian without leading zeros.
+pub(crate) fn rsa_public_line(modulus: &[u8], exponent: &[u8]) -> String {
+    let mut blob = Vec::with_capacity(modulus.len() + 32);
+    string(&mut blob, RSA.as_bytes());
+    for number in [exponent, modulus] {
+        // A number whose first bit is set would be negative.
+        let sign: &[u8] = if number.first().is_some_and(|byte| *byte >= 0x80) { &[0] } else { &[] };
+        string(&mut blob, &[sign, number].concat());
+    }
+    format!("{RSA} {}", STANDARD.encode(blob))
+}
+
+/// Returns the fingerprint of a public key in the form of `like`: MD5 or SHA-256 (Z8.1). `key` is
+/// the key as in `known_hosts`, in base64; `None` if it is not base64.
+pub fn fingerprint_like(like: &Fingerprint, key: &str) -> Option<Fingerprint> {
+    let blob = STANDARD.decode(key).ok()?;
+    Some(match like {
+        Fingerprint::Md5(_) => {
+            let bytes = Md5::digest(&blob);
+            let bytes: Vec<String> = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+            Fingerprint::Md5(bytes.join(":"))
+        }
+        Fingerprint::Sha256(_) => {
+            let hash = digest::digest(&digest::SHA256, &blob);
+            Fingerprint::Sha256(STANDARD_NO_PAD.encode(hash))
+        }
+    })
 }
 
 /// Encodes a public key in SSH's binary form.

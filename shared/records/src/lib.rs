@@ -45,7 +45,8 @@
 //! `system/connections.json`, `system/authenticators.json`, `system/pool-key.json`,
 //! `layouts/<hash>`, `jobs/<hash>`, `speculations/<hash>`, `git/…`,
 //! `refs/<project>/<connection>/…`, `deliveries/<id>`, `logs/<tenant>/<build>/…`,
-//! `logs/<tenant>/<build>.files`, `returned/<build>/<hash>`, `keys/<source name>/<repo name>.pem`.
+//! `logs/<tenant>/<build>.files`, `returned/<build>/<hash>`, `keys/<source name>/<repo name>.pem`,
+//! `keys/<source name>/<repo name>.ssh`, `keys/<tenant>.ssh`, `oidc/rs256-<week>.pem`.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 pub mod audit;
@@ -65,6 +66,7 @@ pub mod landing;
 pub mod layout;
 pub mod logs;
 pub mod merge_outcome;
+pub mod oidc_key;
 pub mod open_changes;
 pub mod open_work;
 pub mod operator_command;
@@ -81,6 +83,7 @@ pub mod schedule;
 pub mod seen_refs;
 pub mod semaphore;
 pub mod session;
+pub mod ssh_key;
 pub mod status_triggers;
 pub mod system_event;
 pub mod tenant;

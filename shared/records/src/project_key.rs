@@ -29,9 +29,13 @@ pub async fn open(
     connection: &ConnectionName,
     project: &ProjectName,
 ) -> Result<Option<Vec<u8>>, PortError> {
-    let key = object(connection, project);
-    let Some(stored) = ports.objects.get(&key).await? else { return Ok(None) };
-    ports.seal.open(&key, parts(&stored.bytes).sealed).await.map(Some)
+    open_pair(ports, &object(connection, project)).await
+}
+
+/// Does the same as [`open`] for the pair in the object `key`.
+pub(crate) async fn open_pair(ports: &Ports, key: &str) -> Result<Option<Vec<u8>>, PortError> {
+    let Some(stored) = ports.objects.get(key).await? else { return Ok(None) };
+    ports.seal.open(key, parts(&stored.bytes).sealed).await.map(Some)
 }
 
 /// Reads the public key of a project as PEM; `None` when the project has no key pair. Decrypts
@@ -44,14 +48,22 @@ pub async fn load_public(
     connection: &ConnectionName,
     project: &ProjectName,
 ) -> Result<Option<String>, PortError> {
-    let key = object(connection, project);
-    let Some(stored) = ports.objects.get(&key).await? else { return Ok(None) };
-    let public = match parts(&stored.bytes).public {
-        Some(public) => Some(Bytes::copy_from_slice(public)),
-        None => {
-            let beside = format!("keys/{connection}/{}.pub", project.name());
-            ports.objects.get(&beside).await?.map(|object| object.bytes)
-        }
+    let beside = format!("keys/{connection}/{}.pub", project.name());
+    load_public_of_pair(ports, &object(connection, project), Some(&beside)).await
+}
+
+/// Does the same as [`load_public`] for the pair in the object `key`. `beside` is the object with
+/// the public key of a pair that was stored as a private key alone.
+pub(crate) async fn load_public_of_pair(
+    ports: &Ports,
+    key: &str,
+    beside: Option<&str>,
+) -> Result<Option<String>, PortError> {
+    let Some(stored) = ports.objects.get(key).await? else { return Ok(None) };
+    let public = match (parts(&stored.bytes).public, beside) {
+        (Some(public), _) => Some(Bytes::copy_from_slice(public)),
+        (None, Some(beside)) => ports.objects.get(beside).await?.map(|object| object.bytes),
+        (None, None) => None,
     };
     let text = public.and_then(|public| String::from_utf8(public.to_vec()).ok());
     let damaged = "it has no public key; restore the object from a backup";
@@ -71,18 +83,30 @@ pub async fn store(
     project: &ProjectName,
     pair: KeyPairPem<'_>,
 ) -> Result<String, PortError> {
-    let key = object(connection, project);
-    let sealed = ports.seal.seal(&key, pair.private).await?;
+    store_pair(ports, &object(connection, project), pair).await?;
+    let stored = load_public(ports, connection, project).await?;
+    stored.ok_or_else(|| deleted(&object(connection, project)))
+}
+
+/// Encrypts the private key and stores the pair in the object `key`, unless it exists.
+pub(crate) async fn store_pair(
+    ports: &Ports,
+    key: &str,
+    pair: KeyPairPem<'_>,
+) -> Result<(), PortError> {
+    let sealed = ports.seal.seal(key, pair.private).await?;
     let content = Bytes::from([pair.public.as_bytes(), &sealed].concat());
     if parts(&content).public != Some(pair.public.as_bytes()) {
         let why = "the public key is not PEM that begins with BEGIN PUBLIC KEY";
         return Err(PortError::unknown(format!("store {key}"), why));
     }
-    let put = ports.objects.put(&key, content, PutMode::IfAbsent, "application/octet-stream");
-    put.await.map(drop)?;
-    let stored = load_public(ports, connection, project).await?;
-    let lost = "it was deleted meanwhile; try again";
-    stored.ok_or_else(|| PortError::unknown(format!("read {key}"), lost))
+    let put = ports.objects.put(key, content, PutMode::IfAbsent, "application/octet-stream");
+    put.await.map(drop)
+}
+
+/// Returns the error for a pair that is gone just after it was stored.
+pub(crate) fn deleted(key: &str) -> PortError {
+    PortError::unknown(format!("read {key}"), "it was deleted meanwhile; try again")
 }
 
 /// A key pair to store. It has no `Debug`, because it holds a private key.

@@ -432,6 +432,7 @@ fn executor(ports: Ports, runner: Arc<Nothing>, state: &std::path::Path) -> Arc<
         log_address: None,
         log_root: "https://sluice.test/logs/".to_owned(),
         drain_seconds: 0,
+        token_issuer: "https://sluice.test".to_owned(),
     };
     ExecutorService::new(ports, runner, options)
 }

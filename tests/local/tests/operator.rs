@@ -130,6 +130,98 @@ async fn a_printed_token_changes_something_over_the_api(system: &System) {
     }
 }
 
+/// Makes a private key with openssl, locked with the password in the form that Zuul's key store
+/// has.
+fn locked_key(password: &str) -> String {
+    let mut openssl = Command::new("openssl");
+    openssl.args(["genrsa", "-traditional", "-aes256", "-passout", "env:PASSWORD", "2048"]);
+    let output = openssl.env("PASSWORD", password).output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    String::from_utf8(output.stdout).unwrap()
+}
+
+/// Z5.2, Z8.2: the file of `zuul-admin export-keys` is imported by one command. Each key has its
+/// line: stored, there already, or why not; and the password is in no output. A stored key is kept
+/// when another one is imported in its place.
+fn all_keys_of_a_zuul_are_imported_at_once(system: &System) {
+    let password = "a password of a key store";
+    let entry = |key: &str| json!({"schema": 1, "keys": [{"version": 0, "created": 1, "private_key": key}]});
+    let path = |name: &str, kind: &str| format!("/keystorage/{CONNECTION}/org/org%2F{name}/{kind}");
+    let (secrets, ssh) = (locked_key(password), locked_key(password));
+    let mut export = json!({"keys": {
+        path("moved", "secrets"): entry(&secrets),
+        path("moved", "ssh"): entry(&ssh),
+        "/keystorage/elsewhere/org/org%2Fx/ssh": entry(&ssh),
+        path("locked", "ssh"): entry(&locked_key("another password")),
+    }});
+    let directory = tempfile::tempdir().unwrap();
+    let file = |name: &str| directory.path().join(name).display().to_string();
+    std::fs::write(file("password"), format!("{password}\n")).unwrap();
+    let import = |export: &Value| {
+        std::fs::write(file("export"), export.to_string()).unwrap();
+        let words = ["key", "import", &file("export"), "--password-file", &file("password")];
+        let output = system.run(&words, "").unwrap();
+        let text = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+        assert!(!text.contains(password) && !text.contains("PRIVATE KEY"), "{text}");
+        (output.status.success(), text)
+    };
+    let (succeeded, text) = import(&export);
+    assert!(!succeeded && text.contains("2 imported, 0 the same, 0 different, 2 failed"), "{text}");
+    for line in [
+        format!("imported {}", path("moved", "secrets")),
+        format!("imported {}", path("moved", "ssh")),
+        "failed /keystorage/elsewhere/org/org%2Fx/ssh: there is no connection elsewhere".to_owned(),
+        format!("failed {}: the password does not open it", path("locked", "ssh")),
+    ] {
+        assert!(text.contains(&line), "{line}: {text}");
+    }
+    export["keys"] = json!({
+        path("moved", "secrets"): entry(&secrets),
+        path("moved", "ssh"): entry(&ssh),
+    });
+    let (succeeded, text) = import(&export);
+    assert!(succeeded && text.contains("0 imported, 2 the same"), "{text}");
+    export["keys"][path("moved", "ssh")] = entry(&secrets);
+    let (succeeded, text) = import(&export);
+    assert!(!succeeded && text.contains("0 imported, 1 the same, 1 different"), "{text}");
+
+    // The public key of the first import is still the one that is shown.
+    let canonical = format!("{}/org/moved", host_of_projects(system));
+    let shown = system.run(&["key", "project", &canonical], "").unwrap();
+    let shown = String::from_utf8(shown.stdout).unwrap();
+    std::fs::write(file("ssh.pem"), &ssh).unwrap();
+    let mut openssl = Command::new("openssl");
+    openssl.args([
+        "rsa",
+        "-passin",
+        "env:PASSWORD",
+        "-in",
+        &file("ssh.pem"),
+        "-out",
+        &file("plain"),
+    ]);
+    assert!(openssl.env("PASSWORD", password).output().unwrap().status.success());
+    use std::os::unix::fs::PermissionsExt as _;
+    std::fs::set_permissions(file("plain"), std::fs::Permissions::from_mode(0o600)).unwrap();
+    let derived = Command::new("ssh-keygen").args(["-y", "-f", &file("plain")]).output().unwrap();
+    assert_eq!(shown.trim(), String::from_utf8(derived.stdout).unwrap().trim());
+
+    // A tenant's key is made when it is first shown, and is the one that the API serves.
+    let tenant = || system.run(&["key", "tenant", "--tenant", TENANT], "").unwrap().stdout;
+    let made = String::from_utf8(tenant()).unwrap();
+    assert!(made.starts_with("ssh-rsa AAAA"), "{made}");
+    assert_eq!(made.as_bytes(), tenant());
+}
+
+/// Returns the host in the names of the projects of the system's forge.
+fn host_of_projects(system: &System) -> String {
+    let shown = system.run(&["connection", "list", "--json"], "").unwrap();
+    let listed: Value = serde_json::from_slice(&shown.stdout).unwrap();
+    let all = listed.as_array().cloned().unwrap_or_default();
+    let found = all.iter().find(|connection| connection["name"] == CONNECTION);
+    found.unwrap_or_else(|| panic!("{listed}"))["canonical_hostname"].as_str().unwrap().to_owned()
+}
+
 /// C2.2, C4: operation of a system without any change.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn secrets_are_rotated_and_calls_are_counted_while_the_system_runs() {
@@ -137,6 +229,7 @@ async fn secrets_are_rotated_and_calls_are_counted_while_the_system_runs() {
     call_counts_are_written_to_the_data_directory_while_the_system_runs(&system).await;
     a_rotated_webhook_secret_keeps_the_previous_one_valid_and_appears_in_no_output(&system).await;
     a_printed_token_changes_something_over_the_api(&system).await;
+    all_keys_of_a_zuul_are_imported_at_once(&system);
 }
 
 /// L3: `connection remove` refuses a cloud that a tenant's provider uses: without the connection

@@ -284,6 +284,24 @@ pub(crate) const ROUTES: &[Route] = &[
         )],
     },
     Route {
+        name: "project_ssh_key",
+        path: "/api/tenant/{tenant}/project-ssh-key/{project*}.pub",
+        operations: &[read(
+            "The public SSH key of a project, as a line for `authorized_keys`.",
+            &[],
+            TextAnswer("text/plain"),
+        )],
+    },
+    Route {
+        name: "tenant_ssh_key",
+        path: "/api/tenant/{tenant}/tenant-ssh-key/ssh.pub",
+        operations: &[read(
+            "The public SSH key of a tenant, as a line for `authorized_keys`.",
+            &[],
+            TextAnswer("text/plain"),
+        )],
+    },
+    Route {
         name: "labels",
         path: "/api/tenant/{tenant}/labels",
         operations: &[read("The labels that providers offer.", &[], List("Label"))],

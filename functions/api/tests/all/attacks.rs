@@ -195,6 +195,7 @@ fn paths(tenant: &str) -> Vec<String> {
         "system-events".to_owned(),
         "images".to_owned(),
         "key/org/app.pub".to_owned(),
+        "project-ssh-key/org/app.pub".to_owned(),
         "tenant-ssh-key/ssh.pub".to_owned(),
         "console-stream".to_owned(),
         "board".to_owned(),

@@ -6,12 +6,14 @@ use serde_json::Value;
 use sluice_config::Trust;
 use sluice_config::layout::{Layout, LayoutSources};
 use sluice_config::tenant::{SYSTEM, TenantConfig, TenantProject, included_project};
-use sluice_keys::{ProjectKey, Secret};
+use sluice_keys::{Ciphertext, ProjectKey, Secret};
 use sluice_memory::World;
 use sluice_records::layout::Layouts;
 use sluice_records::project_key::{self, KeyPairPem};
+use sluice_records::ssh_key::{self, SshKeyOwner};
 use sluice_runtime::object::PutMode;
 use std::collections::BTreeMap;
+use std::process::Command;
 
 /// The private key is not read by the API.
 const PEM: KeyPairPem<'_> = KeyPairPem {
@@ -113,8 +115,11 @@ async fn a_key_of_no_project_of_the_tenant_is_not_found_and_not_made() {
         ("acme/key/system/included.pub", "no project system/included"),
         ("acme/key/org/app.pem", "key/PROJECT.pub"),
         ("unknown/key/org/app.pub", "no tenant unknown"),
-        ("acme/project-ssh-key/org/app.pub", "no SSH keys"),
-        ("acme/tenant-ssh-key/ssh.pub", "no SSH keys"),
+        ("acme/project-ssh-key/org/elsewhere.pub", "no project org/elsewhere"),
+        ("acme/project-ssh-key/org/app.pem", "project-ssh-key/PROJECT.pub"),
+        ("unknown/project-ssh-key/org/app.pub", "no tenant unknown"),
+        ("unknown/tenant-ssh-key/ssh.pub", "no tenant unknown"),
+        ("acme/tenant-ssh-key/other.pub", "nothing at"),
     ];
     for (path, expected) in cases {
         let response = get(&story.api, &format!("/api/tenant/{path}")).await;
@@ -123,4 +128,65 @@ async fn a_key_of_no_project_of_the_tenant_is_not_found_and_not_made() {
         assert!(body["description"].as_str().unwrap().contains(expected), "{path}: {body}");
     }
     assert_eq!(pairs(&story.world), ["keys/github/org/elsewhere.pem"]);
+}
+
+/// Z8.2: a project and its tenant have one SSH key pair each, made at the first request for the
+/// public key and kept: the served line is that of the stored private key.
+#[tokio::test]
+async fn the_first_request_for_an_ssh_key_makes_its_pair_once() {
+    let story = story().await;
+    let (connection, project) = ("github".into(), "github.com/org/app".into());
+    let tenant = "acme".into();
+    let mut lines = Vec::new();
+    for (path, owner, object) in [
+        (
+            "/api/tenant/acme/project-ssh-key/org/app.pub",
+            SshKeyOwner::Project(&connection, &project),
+            "keys/github/org/app.ssh",
+        ),
+        ("/api/tenant/acme/tenant-ssh-key/ssh.pub", SshKeyOwner::Tenant(&tenant), "keys/acme.ssh"),
+    ] {
+        let head = ask(&story.api, Method::HEAD, path).await;
+        assert_eq!((head.status().as_u16(), head.body().len()), (200, 0));
+        assert!(!pairs(&story.world).contains(&object.to_owned()), "a HEAD request makes no pair");
+        let (first, second) = futures::join!(get(&story.api, path), get(&story.api, path));
+        assert_eq!((first.status().as_u16(), second.status().as_u16()), (200, 200));
+        assert_eq!(first.body(), second.body());
+        assert!(first.headers()["content-type"].to_str().unwrap().starts_with("text/plain"));
+        assert!(pairs(&story.world).contains(&object.to_owned()));
+        let opened = ssh_key::open(&story.world.ports(), owner).await.unwrap().unwrap();
+        let pair = ProjectKey::from_pem(&Secret::new(opened)).unwrap();
+        let line = format!("{}\n", pair.public().to_openssh().unwrap());
+        assert_eq!(first.body(), &line);
+        assert!(line.starts_with("ssh-rsa AAAA"), "{line}");
+        lines.push(line);
+    }
+    assert_ne!(lines[0], lines[1]);
+    assert_eq!(pairs(&story.world).len(), 2, "and no pair for secrets");
+    let canonical =
+        get(&story.api, "/api/tenant/acme/project-ssh-key/github.com/org/app.pub").await;
+    assert_eq!(canonical.body(), &lines[0]);
+}
+
+/// Z5.2: the line of `openssl` in the documents, run as it is printed with the served public key,
+/// encrypts what the project's private key decrypts.
+#[tokio::test]
+async fn the_documented_openssl_line_encrypts_for_the_served_key() {
+    let page = include_str!("../../../../docs/secrets-and-keys.md");
+    let line = page.lines().find(|line| line.starts_with("openssl pkeyutl -encrypt")).unwrap();
+    let story = story().await;
+    let served = get(&story.api, "/api/tenant/acme/key/org/app.pub").await;
+    let directory = tempfile::tempdir().unwrap();
+    std::fs::write(directory.path().join("project.pub"), served.body()).unwrap();
+    let plain = "correct horse battery, of up to 470 bytes";
+    std::fs::write(directory.path().join("value"), plain).unwrap();
+    let output =
+        Command::new("sh").args(["-c", line]).current_dir(directory.path()).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let printed = String::from_utf8(output.stdout).unwrap();
+    let (connection, project) = ("github".into(), "github.com/org/app".into());
+    let opened = project_key::open(&story.world.ports(), &connection, &project).await.unwrap();
+    let pair = ProjectKey::from_pem(&Secret::new(opened.unwrap())).unwrap();
+    let ciphertext = Ciphertext::from_value(&Value::String(printed)).unwrap();
+    assert_eq!(pair.decrypt(&ciphertext).unwrap().expose_text(), Some(plain));
 }

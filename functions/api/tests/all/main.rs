@@ -19,4 +19,5 @@ mod protected;
 mod refs;
 mod rules;
 mod status;
+mod token_keys;
 mod writes;

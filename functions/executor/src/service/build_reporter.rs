@@ -2,6 +2,7 @@
 
 use crate::job::Observer;
 use crate::live::LiveLog;
+use crate::service::admission::StartingBuild;
 use serde_json::{Map, Value};
 use sluice_model::Timestamp;
 use sluice_model::build::{Pause, PlaybookStart};
@@ -27,13 +28,21 @@ pub(super) struct BuildReporter {
     updates: watch::Sender<BuildUpdates>,
     /// The secret data that the job returned for its dependents.
     secrets: Mutex<Map<String, Value>>,
+    /// Counts the build among those that prepare their workspace, until its first playbook.
+    starting: Mutex<Option<StartingBuild>>,
 }
 
 impl BuildReporter {
-    /// Returns a reporter that has received nothing and publishes the length of this log.
-    pub(super) fn new(log: LiveLog) -> Self {
+    /// Returns a reporter that has received nothing and publishes the length of this log. It holds
+    /// `starting` until the build starts.
+    pub(super) fn new(log: LiveLog, starting: StartingBuild) -> Self {
         let updates = watch::channel(BuildUpdates::default()).0;
-        Self { log, updates, secrets: Mutex::default() }
+        Self { log, updates, secrets: Mutex::default(), starting: Mutex::new(Some(starting)) }
+    }
+
+    /// Counts the build no longer among those that prepare their workspace.
+    pub(super) fn end_start(&self) {
+        self.starting.lock().unwrap_or_else(PoisonError::into_inner).take();
     }
 
     /// Returns what the build announces from now on.
@@ -53,7 +62,9 @@ impl BuildReporter {
 }
 
 impl Observer for BuildReporter {
-    fn started(&self, _: Timestamp) {}
+    fn started(&self, _: Timestamp) {
+        self.end_start();
+    }
 
     fn playbook_begins(&self, start: PlaybookStart) {
         self.updates.send_modify(|updates| updates.playbook = Some(start));

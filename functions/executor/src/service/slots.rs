@@ -183,6 +183,7 @@ mod tests {
             log_address: None,
             log_root: String::new(),
             drain_seconds: 0,
+            token_issuer: String::new(),
         };
         let executor = ExecutorService::new(world.ports(), Arc::new(UnusedRunner), options);
         let _full = executor.slots.clone().try_acquire_owned().unwrap();

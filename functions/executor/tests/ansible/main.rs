@@ -7,6 +7,7 @@
 
 mod confinement;
 mod content;
+mod deployment;
 mod exposure;
 mod logs;
 mod results;

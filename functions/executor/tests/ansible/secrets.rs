@@ -1,8 +1,14 @@
 //! Secrets reach their playbook and nothing else (Z5.4, Z5.5).
 
 use crate::support::*;
+use base64::{Engine, engine::general_purpose::URL_SAFE_NO_PAD};
 use serde_json::json;
+use sluice_executor::id_token::TokenIssuer;
+use sluice_keys::token::{TokenSigner, json_web_key};
+use sluice_keys::{ProjectKey, SignatureKey};
 use sluice_model::build::BuildResult::*;
+use sluice_model::job::{OidcToken, SecretUse};
+use std::sync::Arc;
 
 const VALUE: &str = "correct-horse-battery";
 
@@ -120,4 +126,86 @@ async fn a_secret_that_could_not_be_decrypted_is_a_configuration_error() {
     let outcome = story.run().await;
     assert_eq!(outcome.ended.result, ConfigError);
     assert!(outcome.ended.detail.as_deref().unwrap().contains("secret login"));
+}
+
+/// Z5.5, Z5.4: a secret that requests a token is a text in its playbook: signed, with the claims of
+/// the build and those of the secret, and masked in the log. Each playbook has a token of its own.
+#[tokio::test]
+async fn a_requested_token_names_the_build_and_is_masked() {
+    let use_it = r#"
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - copy: {content: "{{ cloud }}", dest: "{{ zuul.executor.work_root }}/token-{{ zuul_execution_phase }}"}
+    - debug: msg="token {{ cloud }}"
+"#;
+    let mut story = Story::new(&[(CONFIG, "use.yaml", use_it)]);
+    let pair = ProjectKey::generate_for_signatures().unwrap();
+    let signer = Arc::new(TokenSigner::from_pem(&pair.to_pem().unwrap()).unwrap());
+    story.secrets.set_token_issuer(TokenIssuer { signer, issuer: "https://ci.test".to_owned() });
+    let token = OidcToken {
+        ttl_seconds: Some(900),
+        claims: vars(json!({"aud": "cloud.test", "sub": "secret:other", "tenant": "other"})),
+        ..OidcToken::default()
+    };
+    let secret = SecretUse {
+        secret: "login".to_owned(),
+        project: CONFIG.into(),
+        connection: "forge".into(),
+        data: json!({}),
+        oidc: Some(token),
+    };
+    let mut playbook = story.trusted("use");
+    playbook.secrets.insert("cloud".to_owned(), secret);
+    story.job.run = vec![playbook.clone()];
+    story.job.post_run = vec![playbook];
+    let build = story.order.build.clone();
+    let outcome = story.run().await;
+    assert_eq!(outcome.ended.result, Success, "{}", outcome.log);
+    assert_eq!(outcome.log.matches("token [REDACTED]").count(), 2, "{}", outcome.log);
+    let number = |text: &serde_json::Value| URL_SAFE_NO_PAD.decode(text.as_str().unwrap()).unwrap();
+    let published = json_web_key(&pair.public()).unwrap();
+    let key = SignatureKey::public_from_numbers(&number(&published["n"]), &number(&published["e"]));
+    let key = key.unwrap();
+    let tokens = ["run", "post"].map(|phase| outcome.read(&format!("work/token-{phase}")));
+    for token in &tokens {
+        let (message, signature) = token.rsplit_once('.').unwrap();
+        assert!(key.verifies(message.as_bytes(), &URL_SAFE_NO_PAD.decode(signature).unwrap()));
+        let payload = message.split_once('.').unwrap().1;
+        let payload = URL_SAFE_NO_PAD.decode(payload).unwrap();
+        let claims: serde_json::Value = serde_json::from_slice(&payload).unwrap();
+        let issued_at = claims["iat"].as_u64().unwrap();
+        let expected = json!({
+            "iss": "https://ci.test", "sub": format!("secret:one/{CONFIG}/login"), "aud": "cloud.test",
+            "iat": issued_at, "exp": issued_at + 900, "build-uuid": build, "job-name": "unit",
+            "playbook": "use", "pipeline": "check", "tenant": "one",
+        });
+        assert_eq!(claims, expected, "custom claims replace none of these");
+        assert!(!outcome.log.contains(token.as_str()));
+    }
+}
+
+/// Z5.5: a token that cannot be issued as its secret says ends the build before anything runs.
+#[tokio::test]
+async fn a_token_that_cannot_be_issued_is_a_configuration_error() {
+    for (token, expected) in [
+        (OidcToken { algorithm: Some("ES256".to_owned()), ..OidcToken::default() }, "only RS256"),
+        (OidcToken { ttl_seconds: Some(9_999_999), ..OidcToken::default() }, "the longest is"),
+    ] {
+        let mut story = Story::new(&[(CONFIG, "look.yaml", LOOK)]);
+        let mut playbook = story.trusted("look");
+        let secret = SecretUse {
+            secret: "login".to_owned(),
+            project: CONFIG.into(),
+            connection: "forge".into(),
+            data: json!({}),
+            oidc: Some(token),
+        };
+        playbook.secrets.insert("cloud".to_owned(), secret);
+        story.job.run = vec![playbook];
+        let outcome = story.run().await;
+        assert_eq!(outcome.ended.result, ConfigError, "{}", outcome.log);
+        let detail = outcome.ended.detail.clone().unwrap();
+        assert!(detail.contains("secret login") && detail.contains(expected), "{detail}");
+    }
 }

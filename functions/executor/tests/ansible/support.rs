@@ -74,7 +74,7 @@ impl Node {
         let configuration = format!(
             "HostKey {}\nAuthorizedKeysFile {}.pub\nListenAddress {address}:{port}\nPidFile none\nUsePAM no\nStrictModes no\n\
              PasswordAuthentication no\nPermitRootLogin prohibit-password\nSubsystem sftp /usr/lib/openssh/sftp-server\n\
-             SetEnv HOME={}\nForceCommand cd \"$HOME\" && exec sh -c \"$SSH_ORIGINAL_COMMAND\"\n",
+             ExposeAuthInfo yes\nSetEnv HOME={}\nForceCommand cd \"$HOME\" && exec sh -c \"$SSH_ORIGINAL_COMMAND\"\n",
             path("host_key"),
             key.display(),
             path("home"),

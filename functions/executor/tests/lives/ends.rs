@@ -112,6 +112,7 @@ impl Here {
             log_address: None,
             log_root: "https://sluice.test/logs/".to_owned(),
             drain_seconds: 0,
+            token_issuer: "https://sluice.test".to_owned(),
         };
         let executor =
             ExecutorService::new(ports, Arc::new(CommandedRunner(Mutex::new(receivers))), options);

@@ -171,6 +171,7 @@ pub fn draining_executor(
         log_address: None,
         log_root: "https://sluice.test/logs/".to_owned(),
         drain_seconds,
+        token_issuer: "https://sluice.test".to_owned(),
     };
     ExecutorService::new(ports, runner, options)
 }

@@ -18,7 +18,7 @@ use sluice_operator::build::{self, BuildSelector};
 use sluice_operator::selectors::TenantSelector;
 use sluice_operator::{
     audit, authenticator, autohold, check, connection, enqueue, events, explain, freeze, image,
-    job, node, provider, quarantine, queue, secret, tenant, token,
+    job, key, node, provider, quarantine, queue, secret, tenant, token,
 };
 use std::process::ExitCode;
 
@@ -126,6 +126,7 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
         Command::Token(TokenCommand::Create(arguments)) => token::print(arguments).await?,
         Command::Audit(AuditCommand::List(arguments)) => audit::list(arguments).await?,
         Command::Secret(command) => secret::run(command).await?,
+        Command::Key(command) => key::run(command).await?,
         Command::Quarantine(QuarantineCommand::List { local, text }) => {
             let content = if text {
                 quarantine::MessageContent::Shown

@@ -445,7 +445,7 @@ fn sarif_is_as_its_specification_says() {
     let zuul = folder.path().join("zuul.d");
     std::fs::create_dir(&zuul).unwrap();
     let texts = [
-        ("a b.yaml", "- secret: {name: token, oidc: null}\n- job: {nam: x}\n"),
+        ("a b.yaml", "- queue: {name: token, dependencies-by-topic: true}\n- job: {nam: x}\n"),
         ("broken.yaml", "- job: [\n"),
         ("empty.yaml", ""),
         ("ä.yaml", "- nodeset:\n    name: n\n    alternatives: [n]\n"),
@@ -482,15 +482,11 @@ fn unsupported_attributes_are_reported() {
     snapshot(&tenant);
     let own = folder.path().join("own");
     std::fs::create_dir(&own).unwrap();
-    let text = "- nodeset: {name: n, nodes: [{name: a, label: nowhere}]}\n- secret: {name: token, oidc: null}\n";
+    let text = "- nodeset: {name: n, nodes: [{name: a, label: nowhere}]}\n- queue: {name: token, dependencies-by-topic: true}\n";
     std::fs::write(own.join(".zuul.yaml"), text).unwrap();
     let alone = sluice(&["config", "check", own.to_str().unwrap()]);
     assert_eq!(alone.status.code(), Some(0), "warnings are no errors: {}", output_of(&alone));
-    assert!(
-        output_of(&alone).contains("OIDC tokens are not supported yet"),
-        "{}",
-        output_of(&alone)
-    );
+    assert!(output_of(&alone).contains("no supported forge has topics"), "{}", output_of(&alone));
     assert!(
         !output_of(&alone).contains("no provider of the tenant"),
         "labels are unknown without a snapshot: {}",

@@ -85,6 +85,7 @@ impl RunningExecutor {
             log_address: reachable(address).await.map(|address| format!("http://{address}/")),
             log_root: format!("{}logs/", options.web_root),
             drain_seconds: options.drain_seconds,
+            token_issuer: options.web_root.trim_end_matches('/').to_owned(),
         };
         let executor = ExecutorService::new(ports, Arc::new(runner), options);
         let service = executor.clone();

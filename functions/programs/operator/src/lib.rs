@@ -19,6 +19,7 @@ pub mod freeze;
 pub mod image;
 pub mod included_files;
 pub mod job;
+pub mod key;
 pub mod local_config;
 pub mod main_file;
 pub mod node;

@@ -150,7 +150,7 @@ fn private_key(pem: &Secret) -> anyhow::Result<ProjectKey> {
 }
 
 /// Reads a whole file, or standard input for `-`, unchanged: a final line break is kept.
-fn read(file: &Path) -> anyhow::Result<Secret> {
+pub(crate) fn read(file: &Path) -> anyhow::Result<Secret> {
     if file == Path::new("-") {
         let mut plain = Vec::new();
         std::io::stdin()
@@ -185,7 +185,10 @@ async fn ensure_pair(ports: &Ports, named: &str) -> anyhow::Result<ProjectPublic
 /// tenant, by its canonical name. Any other project that no tenant has yet is found by the host in
 /// its name, if exactly one connection has that host; a note on standard error says so. An error if
 /// several projects or connections match, or none.
-async fn find_project(ports: &Ports, named: &str) -> anyhow::Result<(ConnectionName, ProjectName)> {
+pub(crate) async fn find_project(
+    ports: &Ports,
+    named: &str,
+) -> anyhow::Result<(ConnectionName, ProjectName)> {
     let layouts = Layouts::default();
     let mut found: BTreeSet<(ConnectionName, ProjectName)> = BTreeSet::new();
     for name in tenant::list_tenants(ports).await? {

@@ -6,7 +6,7 @@ use super::weight;
 use crate::fragment::Source;
 use crate::objects::{JobStanza, PlaybookRef};
 use serde_json::{Map, Value as Json};
-use sluice_model::job::{Playbook, SecretUse};
+use sluice_model::job::{OidcToken, Playbook, SecretUse};
 use std::collections::BTreeMap;
 
 type Secrets = BTreeMap<String, SecretUse>;
@@ -118,8 +118,8 @@ impl JobBuilder<'_> {
     /// Returns two maps by the name under which playbooks see a secret: first the secrets that a
     /// definition requests, then those of them that it passes to its parents. A secret with an OIDC
     /// token has no other data. The error is a message: a secret is not defined in the project of
-    /// `source`, the definition's file, or the tenant does not allow its token's lifetime or
-    /// issuer.
+    /// `source`, the definition's file, or its token's lifetime, issuer or algorithm is not
+    /// allowed.
     fn secrets(&self, from: &JobStanza, source: &Source) -> Result<(Secrets, Secrets), String> {
         let mut requested_secrets = Secrets::new();
         let mut passed = Secrets::new();
@@ -136,9 +136,11 @@ impl JobBuilder<'_> {
             };
             let secret = found.object;
             let tenant = self.layout.tenant();
-            if let Some(why) =
-                tenant.lifetime_refusal(secret).or_else(|| tenant.issuer_refusal(secret))
-            {
+            let refusal = tenant
+                .lifetime_refusal(secret)
+                .or_else(|| tenant.issuer_refusal(secret))
+                .or_else(|| tenant.algorithm_refusal(secret));
+            if let Some(why) = refusal {
                 return Err(why);
             }
             // A token replaces the values.
@@ -148,7 +150,10 @@ impl JobBuilder<'_> {
                 project: found.source().project.clone(),
                 connection: found.source().connection.clone(),
                 data: Json::Object(data),
-                oidc: secret.oidc.clone(),
+                oidc: secret.oidc.clone().map(|token| OidcToken {
+                    ttl_seconds: token.ttl_seconds.or(Some(tenant.default_token_lifetime())),
+                    ..token
+                }),
             };
             if requested.pass_to_parent {
                 passed.insert(requested.name.clone(), use_of.clone());

@@ -255,14 +255,18 @@ impl Check<'_> {
         }
     }
 
-    /// Reports a secret whose OIDC token lives longer than the tenant allows, or has an issuer that
-    /// it does not allow. A secret without a token is not checked.
+    /// Reports a secret whose OIDC token lives longer than the tenant allows, has an issuer that it
+    /// does not allow, or an algorithm that is not supported. A secret without a token is not
+    /// checked.
     fn secret(&mut self, secret: &SecretStanza) {
         let at = Spans { spans: &secret.spans, whole: secret.span };
         let tenant = self.names.layout.tenant();
         let Some(token) = &secret.oidc else { return };
         if let Some(message) = tenant.lifetime_refusal(secret) {
             self.refuse(at.attribute_span("oidc.ttl"), "oidc.ttl", message);
+        }
+        if let Some(message) = tenant.algorithm_refusal(secret) {
+            self.refuse(at.attribute_span("oidc.algorithm"), "oidc.algorithm", message);
         }
         if let (Some(issuer), Some(message)) = (&token.issuer, tenant.issuer_refusal(secret)) {
             let defined = tenant.allowed_oidc_issuers.iter().map(String::as_str);

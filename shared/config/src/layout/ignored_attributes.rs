@@ -123,13 +123,6 @@ impl<'l> Warnings<'l> {
                     (format!("queue {}", queue.name), "dependencies-by-topic");
                 self.warn(&stanza, attribute, source, queue.span, message);
             }
-            Stanza::Secret(secret) if secret.oidc.is_some() => {
-                let message =
-                    "OIDC tokens are not supported yet: jobs that use this secret end with \
-                     CONFIG_ERROR"
-                        .to_owned();
-                self.warn(&format!("secret {}", secret.name), "oidc", source, secret.span, message);
-            }
             Stanza::Image(image) => {
                 self.object("image", image, source);
                 if is_built(image) {

@@ -6,7 +6,9 @@ use super::read::{Diagnostics, Fields, members, text, texts};
 use crate::Pattern;
 use crate::yaml::{Node, Value};
 use serde::{Deserialize, Serialize};
-use sluice_model::job::{ExternalHost, Fingerprint, JobKind, SecretExposure, Tristate};
+use sluice_model::job::{
+    ExternalHost, Fingerprint, HostLogin, JobKind, SecretExposure, Tristate, names_executor,
+};
 
 /// The run-time attributes of a definition. `None` leaves one unset.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -231,7 +233,7 @@ fn host(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<ExternalHost> {
             return None;
         }
     };
-    let name = text(name, "host", p);
+    let name = host_name(name, p);
     let found = text(fingerprint, "fingerprint", p)?;
     let Some(fingerprint) = Fingerprint::parse(&found) else {
         let message = format!(
@@ -242,6 +244,21 @@ fn host(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<ExternalHost> {
         return None;
     };
     Some(ExternalHost { name: name?, fingerprint })
+}
+
+/// Reads the name of a host. `None`, with an error, if it is not one with an optional login and
+/// port, or if it means the executor.
+fn host_name(node: &Node, p: &mut Diagnostics) -> Option<String> {
+    let name = text(node, "host", p)?;
+    let message = match HostLogin::parse(&name) {
+        None => format!("\"{name}\" is not a valid host: expected [user@]host[:port]"),
+        Some(login) if names_executor(login.host) => {
+            format!("\"{name}\" can not be a host: it is the executor itself")
+        }
+        Some(_) => return Some(name),
+    };
+    p.syntax(node, "host", message);
+    None
 }
 
 /// Reads the names of the older list of object storage containers (`auth: swift`); a single mapping

@@ -212,12 +212,12 @@ pub(super) fn of_project(fields: &Fields<'_>) -> AttributeSpans {
     spans
 }
 
-/// Returns the spans of a secret's attributes, and of its token's lifetime and issuer (`oidc.ttl`,
-/// `oidc.iss`). None of `fields` may have been taken yet.
+/// Returns the spans of a secret's attributes, and of its token's lifetime, issuer and algorithm
+/// (`oidc.ttl`, `oidc.iss`, `oidc.algorithm`). None of `fields` may have been taken yet.
 pub(super) fn of_secret(fields: &Fields<'_>) -> AttributeSpans {
     let mut spans = AttributeSpans::default();
     fields.entries().for_each(|(name, _, node)| spans.add(name, node));
-    for key in ["ttl", "iss"] {
+    for key in ["ttl", "iss", "algorithm"] {
         if let Some(node) = fields.peek("oidc").and_then(|oidc| oidc.get(key)) {
             spans.add(&format!("oidc.{key}"), node);
         }

@@ -7,6 +7,9 @@ use super::TenantConfig;
 use crate::objects::SecretStanza;
 use sluice_model::job::NodeSet;
 
+/// The algorithm that signs OIDC tokens.
+const OIDC_ALGORITHM: &str = "RS256";
+
 impl TenantConfig {
     /// Returns why a job may not use a label, as a message: the tenant has `allowed-labels` and the
     /// label matches none, or it matches one of `disallowed-labels`. `None` if it may. A pattern
@@ -52,6 +55,26 @@ impl TenantConfig {
         (ttl > limit).then(|| {
             format!(
                 "The secret \"{}\" exceeds tenant max-oidc-ttl {limit}: its ttl is {ttl}",
+                secret.name
+            )
+        })
+    }
+
+    /// Returns the lifetime in seconds of an OIDC token whose secret sets none: three hours, or the
+    /// tenant's `max-oidc-ttl` if that is less.
+    pub(crate) fn default_token_lifetime(&self) -> u64 {
+        let default = u64::from(super::OIDC_TTL_SECONDS);
+        self.max_oidc_ttl_seconds.map_or(default, |limit| limit.min(default))
+    }
+
+    /// Returns why a secret is refused, as a message: its OIDC token is signed with another
+    /// algorithm than the supported one. `None` if not, or if the secret is no token.
+    pub(crate) fn algorithm_refusal(&self, secret: &SecretStanza) -> Option<String> {
+        let algorithm = secret.oidc.as_ref()?.algorithm.as_ref()?;
+        (algorithm != OIDC_ALGORITHM).then(|| {
+            format!(
+                "The secret \"{}\" requests a token with the algorithm {algorithm}; only \
+                 {OIDC_ALGORITHM} is supported",
                 secret.name
             )
         })

@@ -125,14 +125,14 @@ fn run_time_lists_combine_by_their_own_rules() {
 }
 
 /// Z5.5: a token secret is typed in the playbook and has no values. Without attributes it has the
-/// system's defaults.
+/// system's defaults, and no lifetime beyond the tenant's limit. Another algorithm is an error.
 #[test]
 fn a_token_is_typed_in_the_frozen_job() {
     let secrets = "
 - secret: {name: usual, oidc: null}
 - secret:
     name: special
-    oidc: {algorithm: ES256, ttl: 300, iss: 'https://issuer.example.com', claims: {aud: [a, b]}}
+    oidc: {algorithm: RS256, ttl: 300, iss: 'https://issuer.example.com', claims: {aud: [a, b]}}
 - job: {name: test, run: r, secrets: [usual, special]}
 - project: {name: org/project, check: {jobs: [test]}}
 ";
@@ -141,12 +141,22 @@ fn a_token_is_typed_in_the_frozen_job() {
     );
     let layout = tenant.file("org/config", &format!("{BASE}{secrets}")).sound();
     let found = frozen_by(&layout).run[0].secrets.clone();
-    assert_eq!(found["usual"].oidc, Some(OidcToken::default()));
+    let usual = |ttl| Some(OidcToken { ttl_seconds: Some(ttl), ..OidcToken::default() });
+    assert_eq!(found["usual"].oidc, usual(10_800));
     let special = found["special"].oidc.clone().unwrap();
-    assert_eq!((special.algorithm.as_deref(), special.ttl_seconds), (Some("ES256"), Some(300)));
+    assert_eq!((special.algorithm.as_deref(), special.ttl_seconds), (Some("RS256"), Some(300)));
     assert_eq!(special.issuer.as_deref(), Some("https://issuer.example.com"));
     assert_eq!(special.claims["aud"], serde_json::json!(["a", "b"]));
     assert!(found.values().all(|secret| secret.data == serde_json::json!({})));
+    let strict = tenant_of(
+        "- tenant: {name: one, max-oidc-ttl: 60, source: {github: {config-projects: [org/config], untrusted-projects: [org/project]}}}\n",
+    );
+    let job = "- secret: {name: usual, oidc: null}\n- job: {name: test, run: r, secrets: usual}\n- project: {name: org/project, check: {jobs: [test]}}\n";
+    let layout = strict.file("org/config", &format!("{BASE}{job}")).sound();
+    assert_eq!(frozen_by(&layout).run[0].secrets["usual"].oidc, usual(60));
+    let other = "- secret: {name: s, oidc: {algorithm: ES256}}\n";
+    let layout = crate::common::tenant().file("org/config", &format!("{BASE}{other}")).build();
+    assert!(messages(&layout)[0].contains("only RS256 is supported"), "{:?}", messages(&layout));
 }
 
 /// Z8.1: a host replaces the nodes, and the form of its fingerprint is validated.
@@ -175,6 +185,14 @@ fn a_host_replaces_the_nodes() {
         ("host: a", "a \"host\" requires the \"fingerprint\" of its key"),
         ("fingerprint: a", "a \"fingerprint\" requires a \"host\""),
         ("host: a, fingerprint: 'SHA256:abc'", "is not a valid fingerprint"),
+        (
+            "host: '-oProxyCommand=x', fingerprint: '4a:28:cb:03:6a:d6:79:0b:cc:dc:60:ae:6a:62:cf:5b'",
+            "\"-oProxyCommand=x\" is not a valid host: expected [user@]host[:port]",
+        ),
+        (
+            "host: 'root@localhost', fingerprint: '4a:28:cb:03:6a:d6:79:0b:cc:dc:60:ae:6a:62:cf:5b'",
+            "is the executor itself",
+        ),
     ] {
         let layout =
             tenant().file("org/config", &format!("{BASE}- job: {{name: test, {text}}}\n")).build();

@@ -47,7 +47,6 @@ fn triggers_that_never_fire_are_reported() {
             "pipeline urgent: at most 32 superseded pipelines are supported: the others keep changes that enter this pipeline",
             "pipeline validated: the event image-delete is not sent yet: this trigger never starts pipeline validated",
             "pipeline validated: the event image-validate is not sent yet: this trigger never starts pipeline validated",
-            "secret token: OIDC tokens are not supported yet: jobs that use this secret end with CONFIG_ERROR",
         ]
     );
 }
@@ -159,8 +158,9 @@ fn a_proposed_edit_is_warned_of_labels_at_several_providers() {
     let source = tenant().file("org/config", &format!("{BASE}{text}")).file("org/project", &old);
     let layout = source.sound();
     assert!(layout.proposed_label_warnings().is_empty(), "nothing is proposed");
-    let edit =
-        format!("{old}- nodeset: {{name: new, {nodes}}}\n- secret: {{name: t, oidc: null}}\n");
+    let edit = format!(
+        "{old}- nodeset: {{name: new, {nodes}}}\n- queue: {{name: t, dependencies-by-topic: true}}\n"
+    );
     let proposed =
         layout.overlay(&[source.proposal("org/project", "master", &edit)], Scope::UntrustedOnly);
     let found = proposed.proposed_label_warnings();
@@ -454,16 +454,17 @@ fn files_included_by_a_tenant_yield_no_warnings() {
 /// Z2.2: objects that the tenant excludes yield no warnings.
 #[test]
 fn objects_excluded_by_a_tenant_yield_no_warnings() {
-    for (said, expected) in [("", 1), ("exclude: secret", 0), ("include: []", 0)] {
+    for (said, expected) in [("", 1), ("exclude: job", 0), ("include: []", 0)] {
         let main = format!(
             "- tenant: {{name: one, source: {{github: {{config-projects: [org/config], untrusted-projects: [org/project: {{{said}}}]}}}}}}\n"
         );
         let tenant = tenant_of(&main).file("org/config", BASE);
-        let layout = tenant.file("org/project", "- secret: {name: s, oidc: {ttl: 5}}\n").sound();
+        let layout =
+            tenant.file("org/project", "- job: {name: s, run: r, workspace: /opt}\n").sound();
         let found = layout.ignored_attributes();
-        let diagnostics = found.iter().filter(|warning| {
-            warning.diagnostic.message.contains("OIDC tokens are not supported yet")
-        });
+        let diagnostics = found
+            .iter()
+            .filter(|warning| warning.diagnostic.message.contains("the job runs without it"));
         assert_eq!(diagnostics.count(), expected, "{said}: {found:#?}");
     }
 }

@@ -4,7 +4,7 @@
 mod run_time;
 
 pub use run_time::{
-    ExternalHost, Fingerprint, GalaxyRole, IncludeVars, JobKind, OidcToken, RunTime,
+    ExternalHost, Fingerprint, GalaxyRole, HostLogin, IncludeVars, JobKind, OidcToken, RunTime,
     SecretExposure, Tristate, VarsSource, WorkspaceCheckout,
 };
 

@@ -225,10 +225,57 @@ impl VarsSource {
 /// A host outside the node pool (Z8.1).
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ExternalHost {
-    /// Its name or address.
+    /// Its name or address, with a login before it and a port behind it where they differ from the
+    /// defaults: `[user@]host[:port]`, as [`HostLogin::parse`] reads it.
     pub name: String,
     /// The fingerprint of its host key; a host with another key is refused.
     pub fingerprint: Fingerprint,
+}
+
+/// How to log in on a host outside the node pool.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HostLogin<'a> {
+    /// The login name; `None` for the executor's default.
+    pub user: Option<&'a str>,
+    /// The name or address, without brackets.
+    pub host: &'a str,
+    /// The SSH port.
+    pub port: u16,
+}
+
+impl<'a> HostLogin<'a> {
+    /// Parses `[user@]host[:port]`, where an IPv6 address with a port is in brackets. The port is
+    /// 22 by default. `None` for any other text: names of hosts and users have letters, digits and
+    /// `.`, `_`, `-`, and do not begin with a hyphen.
+    pub fn parse(text: &'a str) -> Option<Self> {
+        let is_word = |word: &str| {
+            let is_part = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '_' | '-');
+            !word.is_empty()
+                && word.len() <= 253
+                && !word.starts_with('-')
+                && word.chars().all(is_part)
+        };
+        let (user, place) = match text.split_once('@') {
+            Some((user, place)) => (Some(user), place),
+            None => (None, text),
+        };
+        if user.is_some_and(|user| !is_word(user)) {
+            return None;
+        }
+        let (host, port) = if let Some(rest) = place.strip_prefix('[') {
+            let (host, port) = rest.split_once(']')?;
+            (host, if port.is_empty() { None } else { Some(port.strip_prefix(':')?) })
+        } else if place.matches(':').count() > 1 {
+            (place, None)
+        } else {
+            place.split_once(':').map_or((place, None), |(host, port)| (host, Some(port)))
+        };
+        if !is_word(host) && host.parse::<std::net::Ipv6Addr>().is_err() {
+            return None;
+        }
+        let port = port.map_or(Some(22), |port| port.parse().ok().filter(|port| *port != 0))?;
+        Some(Self { user, host, port })
+    }
 }
 
 /// The fingerprint of a host's key.
@@ -239,6 +286,16 @@ pub enum Fingerprint {
     Md5(String),
     /// SHA-256 in base64 without padding.
     Sha256(String),
+}
+
+impl std::fmt::Display for Fingerprint {
+    /// Writes the fingerprint as `ssh-keygen -l` does: `MD5:4a:28:…` or `SHA256:…`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Md5(hash) => write!(f, "MD5:{hash}"),
+            Self::Sha256(hash) => write!(f, "SHA256:{hash}"),
+        }
+    }
 }
 
 impl Fingerprint {
@@ -305,6 +362,32 @@ mod tests {
             ["", "4a:28", "SHA256:short", "zz:28:cb:03:6a:d6:79:0b:cc:dc:60:ae:6a:62:cf:5b"]
         {
             assert_eq!(Fingerprint::parse(wrong), None, "{wrong}");
+        }
+    }
+
+    /// Z8.1: a host may name a login and a port, and nothing that a program would read as an
+    /// option.
+    #[test]
+    fn a_host_is_a_name_or_address_with_login_and_port() {
+        let login = |user, host, port| Some(HostLogin { user, host, port });
+        for (text, expected) in [
+            ("deploy.example.com", login(None, "deploy.example.com", 22)),
+            ("root@deploy:2222", login(Some("root"), "deploy", 2222)),
+            ("192.0.2.1:22", login(None, "192.0.2.1", 22)),
+            ("2001:db8::1", login(None, "2001:db8::1", 22)),
+            ("me@[2001:db8::1]:23", login(Some("me"), "2001:db8::1", 23)),
+            ("", None),
+            ("-oProxyCommand=x", None),
+            ("a b", None),
+            ("-l@host", None),
+            ("host:0", None),
+            ("host:70000", None),
+            ("host:", None),
+            ("[host", None),
+            ("{{ host }}", None),
+            ("a/b", None),
+        ] {
+            assert_eq!(HostLogin::parse(text), expected, "{text}");
         }
     }
 

@@ -27,6 +27,41 @@ fn nodes(site: &Site) -> Vec<PoolNode> {
     nodes.map(|record| decode(record).unwrap()).collect()
 }
 
+/// Z8.1: a job with a host asks no provider for nodes, although the tenant has a provider: its
+/// build goes to the executors at once, beside one that does ask.
+#[test]
+fn a_job_with_a_host_asks_the_pool_for_nothing() {
+    let hash = "4a:28:cb:03:6a:d6:79:0b:cc:dc:60:ae:6a:62:cf:5b";
+    let unit = "- job: {name: unit, run: playbooks/unit.yaml";
+    let nodes = "nodeset: {nodes: [{name: n, label: metal}]}";
+    let rack = "
+- label: {name: metal}
+- section: {name: rack, connection: null, nodes: [{name: one.example.com, labels: [metal], username: zuul}]}
+- provider: {name: rack, section: rack, labels: [metal]}
+";
+    for (attributes, requested) in [
+        (format!("{nodes}, host: deploy.example.com, fingerprint: '{hash}'"), 0),
+        (nodes.to_owned(), 1),
+    ] {
+        let job = format!("{unit}, {attributes}}}");
+        let config = CONFIG.replace(&format!("{unit}}}"), &job);
+        assert_ne!(config, CONFIG);
+        let config = format!("{config}{rack}");
+        let repositories: &[(&str, &[(&str, &str)])] = &[
+            ("org/config", &[("zuul.yaml", &config)]),
+            ("org/one", &[(".zuul.yaml", PROJECT), ("shared", "0")]),
+        ];
+        let mut site = Site::new(7, MAIN, repositories, judge);
+        let a = propose(&site, 1, &[("a", "x")]);
+        let mut most = 0;
+        site.run_until(|site| {
+            most = most.max(reasons(site).len());
+            !comments(site, &a).is_empty()
+        });
+        assert_eq!(most, requested, "{attributes}");
+    }
+}
+
 /// Z1.10, L3.1: a static host that shows another host key than the configured ones gets no build,
 /// and its request says which key it shows. With the right key configured, the build runs.
 #[test]

@@ -19,7 +19,7 @@ use nouns::{
 };
 use sluice_executor_program::ExecutorArguments;
 use sluice_operator::api_client::SystemArguments;
-use sluice_operator::{secret, show};
+use sluice_operator::{key, secret, show};
 
 /// Gate changes: test each one in the state it will be merged in, and merge what passes
 #[derive(Parser)]
@@ -119,6 +119,9 @@ pub(crate) enum Command {
     /// generated)
     #[command(subcommand)]
     Secret(secret::SecretCommand),
+    /// Show the public SSH keys of projects and tenants, import all keys of a Zuul
+    #[command(subcommand)]
+    Key(key::KeyCommand),
     /// Show unreadable messages that were set aside: signed but malformed webhooks, damaged queue
     /// messages
     #[command(subcommand)]

@@ -54,7 +54,6 @@ pub const IGNORED_ATTRIBUTES: &[IgnoredAttribute] = &[
     partly("job", "ansible-version", "9", "all jobs run with Ansible 11"),
     ignored("job", "ansible-split-streams", WITHOUT),
     ignored("job", "auth.swift", "not supported yet: no storage credentials are issued"),
-    ignored("job", "host", WITHOUT),
     partly(
         "job",
         "image-build-name",
@@ -138,7 +137,6 @@ pub const IGNORED_ATTRIBUTES: &[IgnoredAttribute] = &[
     ignored("project", "parameters", "manual enqueues have no parameters"),
     ignored("project-template", "parameters", "manual enqueues have no parameters"),
     ignored("queue", "dependencies-by-topic", "no supported forge has topics"),
-    ignored("secret", "oidc", "jobs that use the secret end with CONFIG_ERROR"),
     ignored("static node", "boot-timeout", OF_CLOUD_NODES),
     ignored("static node", "connection-port", OF_CLOUD_NODES),
     ignored("static node", "host-key-checking", OF_CLOUD_NODES),

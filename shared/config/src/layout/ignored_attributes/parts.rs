@@ -21,7 +21,6 @@ pub(super) fn of_job(job: &JobStanza) -> Vec<(&'static str, Span, String)> {
 fn is_used(job: &JobStanza, attribute: &str) -> bool {
     let run_time = &job.run_time;
     match attribute {
-        "host" => run_time.host.is_some(),
         "ansible-split-streams" => run_time.ansible_split_streams == Some(true),
         "auth.swift" => run_time.containers.is_some(),
         "roles" => {

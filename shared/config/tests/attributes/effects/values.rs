@@ -26,6 +26,7 @@ pub fn of(object: &str, path: &[String]) -> Vec<Json> {
         // A secret without one of the two has the other.
         ("secret", ["data"]) => vec![json!({"a": "b"}), json!({"a": "c"})],
         ("secret", ["oidc"]) => vec![Json::Null, json!({"ttl": 7})],
+        ("secret", ["oidc", "algorithm"]) => vec![json!("RS256")],
         ("secret", ["oidc", "claims"]) => vec![json!({"a": "b"})],
         ("pipeline", ["require"]) => vec![json!({"github": {"open": true}})],
         ("pipeline", ["reject"]) => vec![json!({"github": {"draft": true}})],

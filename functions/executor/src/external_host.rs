@@ -1,0 +1,272 @@
+//! The host of a deployment job: a machine outside the node pool that the job names with the
+//! fingerprint of its host key (Z8.1).
+//!
+//! The executor looks up the host's address, asks it for its host keys, and accepts the one with
+//! the fingerprint. From then on the host is a node of the build like any other: `known_hosts` has
+//! that key alone, so a host that shows another key later is refused too. The pool knows nothing of
+//! it.
+
+use crate::job::JobAttempt;
+use crate::joblog::JobLog;
+use crate::ssh::plain;
+use sluice_keys::fingerprint_like;
+use sluice_model::job::{ExternalHost, Fingerprint, HostLogin};
+use sluice_model::node::NodeAccess;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::time::Duration;
+
+/// The login on hosts that name none, as Zuul's default.
+const USER: &str = "zuul";
+/// The time limit for looking up an address.
+const LOOKUP_SECONDS: u64 = 10;
+/// The time limit for each connection of `ssh-keyscan`.
+const SCAN_SECONDS: u64 = 10;
+/// The most addresses of one name that are tried.
+const ADDRESSES_MAX: usize = 4;
+/// The most host keys of one address that are looked at.
+const KEYS_MAX: usize = 16;
+/// The address of the instance metadata in IPv6 (EC2).
+const METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
+
+/// Why a host cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum HostError {
+    /// The name is not `[user@]host[:port]`; the configuration refuses it too.
+    #[error("the job's host \"{name}\" is not of the form [user@]host[:port]: correct the job")]
+    Name {
+        /// The name.
+        name: String,
+    },
+    /// Neither the project nor the tenant has a key pair that the build may use.
+    #[error(
+        "there is no SSH key to log in on the job's host {host} with: print the public key of the project (`sluice key project`; for pipelines that run after review) or of the tenant (`sluice key tenant`), which makes the key pair, and add it to the host's authorized_keys"
+    )]
+    NoKey {
+        /// The host.
+        host: String,
+    },
+    /// The name has no address.
+    #[error("could not find the address of the job's host {host}: {why}")]
+    Lookup {
+        /// The host.
+        host: String,
+        /// What is known.
+        why: String,
+    },
+    /// The address belongs to the machine or the network of the executor.
+    #[error(
+        "the job's host {host} has the address {address}, which jobs may not connect to: link-local and metadata addresses are refused"
+    )]
+    Refused {
+        /// The host.
+        host: String,
+        /// The address.
+        address: IpAddr,
+    },
+    /// No SSH server answered.
+    #[error("could not reach the job's host {host}: no SSH server answered at {addresses} ({why})")]
+    Unreachable {
+        /// The host.
+        host: String,
+        /// The addresses that were tried, with their ports.
+        addresses: String,
+        /// What `ssh-keyscan` said last.
+        why: String,
+    },
+    /// The host showed other keys.
+    #[error(
+        "the job's host {host} at {address} showed another host key than the job names: expected {expected}, found {found}; nothing was run. If the host's key was changed on purpose, correct the job's fingerprint"
+    )]
+    OtherKey {
+        /// The host.
+        host: String,
+        /// Its address with the port.
+        address: SocketAddr,
+        /// The fingerprint in the job.
+        expected: Fingerprint,
+        /// The fingerprints of the shown keys, each with its type.
+        found: String,
+    },
+}
+
+impl HostError {
+    /// Returns whether another attempt may succeed without a change of the job.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Lookup { .. } | Self::Unreachable { .. })
+    }
+}
+
+/// Finds the host of a deployment job and checks its host key; `None` for any other job. The log
+/// says with whose keys the build will log in; without any nothing is connected.
+pub(crate) async fn of_job(
+    job: &JobAttempt<'_>,
+    log: &mut JobLog<'_>,
+) -> Result<Option<NodeAccess>, HostError> {
+    let Some(host) = &job.job.run_time.host else { return Ok(None) };
+    let owners: Vec<&str> = job.secrets.ssh_keys().iter().map(|key| key.owner.as_str()).collect();
+    if owners.is_empty() {
+        return Err(HostError::NoKey { host: host.name.clone() });
+    }
+    let found = find(host).await?;
+    let keys = owners.join(", ");
+    log.say(&format!("Host {} has the expected host key; SSH keys: {keys}", host.name));
+    Ok(Some(found))
+}
+
+/// Looks up the host of a job, asks it for its host keys, and returns it as a node of the build
+/// with the one key that has the job's fingerprint. Logs in nowhere.
+pub async fn find(host: &ExternalHost) -> Result<NodeAccess, HostError> {
+    let wrong = || HostError::Name { name: host.name.clone() };
+    let login = HostLogin::parse(&host.name).ok_or_else(wrong)?;
+    let addresses = addresses(&login).await?;
+    let mut why = String::new();
+    for address in &addresses {
+        match scan(*address).await {
+            Ok(keys) => {
+                let key = matching(host, login.host, *address, &keys)?;
+                return Ok(access(&login, *address, key));
+            }
+            Err(message) => why = message,
+        }
+    }
+    let tried: Vec<String> = addresses.iter().map(ToString::to_string).collect();
+    Err(HostError::Unreachable { host: login.host.to_owned(), addresses: tried.join(", "), why })
+}
+
+/// Returns the addresses of a host, at least one. All must be allowed, so that a name cannot be
+/// used to try which of the refused ones answer.
+async fn addresses(login: &HostLogin<'_>) -> Result<Vec<SocketAddr>, HostError> {
+    let failed = |why: String| HostError::Lookup { host: login.host.to_owned(), why };
+    let lookup = tokio::net::lookup_host((login.host, login.port));
+    let found = tokio::time::timeout(Duration::from_secs(LOOKUP_SECONDS), lookup).await;
+    let found = found.map_err(|_| failed(format!("no answer within {LOOKUP_SECONDS} seconds")))?;
+    let found: Vec<SocketAddr> =
+        found.map_err(|error| failed(error.to_string()))?.take(ADDRESSES_MAX).collect();
+    if let Some(refused) = found.iter().find(|address| is_refused(address.ip())) {
+        return Err(HostError::Refused { host: login.host.to_owned(), address: refused.ip() });
+    }
+    if found.is_empty() { Err(failed("it has none".to_owned())) } else { Ok(found) }
+}
+
+/// Returns whether no job may connect to an address: one that reaches the metadata of the machine
+/// (link-local), or no single machine.
+fn is_refused(address: IpAddr) -> bool {
+    match address.to_canonical() {
+        IpAddr::V4(v4) => {
+            v4.is_link_local() || v4.is_unspecified() || v4.is_multicast() || v4.is_broadcast()
+        }
+        IpAddr::V6(v6) => {
+            v6.is_unicast_link_local() || v6.is_unspecified() || v6.is_multicast() || v6 == METADATA
+        }
+    }
+}
+
+/// Asks an address for its host keys of every type and returns them in the form of `known_hosts`
+/// without the host (`ssh-ed25519 AAAA…`), at least one. The error is what `ssh-keyscan` said.
+async fn scan(address: SocketAddr) -> Result<Vec<String>, String> {
+    let mut command = plain("ssh-keyscan");
+    command.args(["-T", &SCAN_SECONDS.to_string(), "-p", &address.port().to_string()]);
+    command.arg(address.ip().to_string());
+    // Each type of key is a connection of its own.
+    let limit = Duration::from_secs(3 * SCAN_SECONDS);
+    let output = match tokio::time::timeout(limit, command.output()).await {
+        Ok(Ok(output)) => output,
+        Ok(Err(error)) => return Err(format!("could not run ssh-keyscan: {error}")),
+        Err(_) => return Err(format!("no answer within {} seconds", limit.as_secs())),
+    };
+    let keys: Vec<String> = String::from_utf8_lossy(&output.stdout)
+        .lines()
+        .filter(|line| !line.starts_with('#'))
+        .filter_map(|line| {
+            let mut words = line.split_whitespace().skip(1);
+            Some(format!("{} {}", words.next()?, words.next()?))
+        })
+        .take(KEYS_MAX)
+        .collect();
+    if !keys.is_empty() {
+        return Ok(keys);
+    }
+    let said = String::from_utf8_lossy(&output.stderr);
+    let said = said.lines().rev().find(|line| !line.trim().is_empty() && !line.starts_with('#'));
+    Err(said.map_or_else(|| "it showed no host key".to_owned(), |line| line.trim().to_owned()))
+}
+
+/// Returns the shown key that has the job's fingerprint.
+fn matching<'k>(
+    host: &ExternalHost,
+    name: &str,
+    address: SocketAddr,
+    keys: &'k [String],
+) -> Result<&'k str, HostError> {
+    let fingerprint = |key: &String| {
+        let blob = key.split(' ').nth(1)?;
+        fingerprint_like(&host.fingerprint, blob)
+    };
+    let found = keys.iter().find(|key| fingerprint(key).as_ref() == Some(&host.fingerprint));
+    found.map(String::as_str).ok_or_else(|| {
+        let shown = keys.iter().filter_map(|key| {
+            let kind = key.split(' ').next()?;
+            Some(format!("{} ({kind})", fingerprint(key)?))
+        });
+        HostError::OtherKey {
+            host: name.to_owned(),
+            address,
+            expected: host.fingerprint.clone(),
+            found: shown.collect::<Vec<_>>().join(", "),
+        }
+    })
+}
+
+/// Returns a host as a node of the build, which is called as the job names it, without login and
+/// port.
+fn access(login: &HostLogin<'_>, address: SocketAddr, key: &str) -> NodeAccess {
+    let ip = address.ip().to_canonical();
+    NodeAccess {
+        id: login.host.into(),
+        names: vec![login.host.to_owned()],
+        label: "".into(),
+        provider: "".into(),
+        region: None,
+        az: None,
+        external_id: None,
+        interface_ip: ip.to_string(),
+        public_ipv4: ip.is_ipv4().then(|| ip.to_string()),
+        private_ipv4: None,
+        ssh_port: address.port(),
+        username: login.user.unwrap_or(USER).to_owned(),
+        host_keys: vec![key.to_owned()],
+        python_path: None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Z8.1, Z7.5: a job's host is no way to the metadata of the executor's machine.
+    #[test]
+    fn metadata_and_link_local_addresses_are_refused() {
+        for refused in [
+            "169.254.169.254",
+            "::ffff:169.254.169.254",
+            "fe80::1",
+            "fd00:ec2::254",
+            "0.0.0.0",
+            "::",
+        ] {
+            assert!(is_refused(refused.parse().unwrap()), "{refused}");
+        }
+        for allowed in ["192.0.2.1", "10.0.0.7", "2001:db8::1", "127.0.0.2"] {
+            assert!(!is_refused(allowed.parse().unwrap()), "{allowed}");
+        }
+    }
+
+    /// Z8.1: a job that names a metadata address is refused before anything is connected.
+    #[tokio::test]
+    async fn a_host_with_a_refused_address_is_not_connected_to() {
+        let hash = Fingerprint::Sha256("a".repeat(43));
+        let host = ExternalHost { name: "169.254.169.254:80".to_owned(), fingerprint: hash };
+        let error = find(&host).await.unwrap_err();
+        assert!(matches!(error, HostError::Refused { .. }) && !error.may_pass(), "{error}");
+    }
+}
