@@ -9,12 +9,14 @@
 //! 3. [`include`]: variable files of the job.
 //! 4. [`jobdir`], [`workspace`], [`vars`], [`inventory`]: directories, repositories and variables.
 //! 5. [`phases`]: pre-run, run and post-run, and the result.
-//! 6. [`playbook`]: one `ansible-playbook` process in a [`sandbox`].
+//! 6. [`playbook`]: one `ansible-playbook` process in a [`sandbox`], whose way to the network is the
+//!    [`broker`].
 //! 7. [`joblog`] and [`live`]: the log, and readers that follow it.
 //! 8. [`archive`]: uploads the logs.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 pub mod archive;
+pub mod broker;
 pub mod build_result;
 pub mod claim;
 mod comment_lines;
@@ -22,7 +24,6 @@ pub mod confined_files;
 pub mod content;
 pub mod disk;
 pub mod frozen_vars;
-pub mod gateway;
 pub mod include;
 pub mod inventory;
 pub mod job;
@@ -58,4 +59,4 @@ pub use job::{
 };
 pub use live::{LiveLog, LiveLogRegistry};
 pub use phases::Ansible;
-pub use settings::{AnsibleSettings, SandboxNetwork, SetupError};
+pub use settings::{AnsibleSettings, NetworkSettings, SandboxPaths, SetupError};

@@ -7,7 +7,9 @@
 
 mod confinement;
 mod content;
+mod escapes;
 mod logs;
+mod network;
 mod results;
 mod rights;
 mod secrets;
