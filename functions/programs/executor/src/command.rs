@@ -1,5 +1,6 @@
 //! `sluice executor`: runs an executor in a process of its own.
 
+use crate::playbook_options::PlaybookOptions;
 use crate::running::{ExecutorOptions, RunningExecutor};
 use anyhow::Context as _;
 use clap::Args;
@@ -32,6 +33,9 @@ pub struct ExecutorArguments {
     /// Stop when standard input closes, because the parent process has ended.
     #[arg(long, hide = true)]
     pub with_parent: bool,
+    /// What playbooks find on this machine, and reach from it.
+    #[command(flatten)]
+    pub playbooks: PlaybookOptions,
 }
 
 /// Runs an executor until SIGINT or SIGTERM, then stops it. Its running builds are then retried
@@ -43,7 +47,7 @@ pub struct ExecutorArguments {
 /// When the environment, Ansible or the pool's key is missing, or the process runs as root and that
 /// is not allowed.
 pub async fn run(arguments: ExecutorArguments) -> anyhow::Result<()> {
-    let ExecutorArguments { state, slots, logs, allow_root, with_parent } = arguments;
+    let ExecutorArguments { state, slots, logs, allow_root, with_parent, playbooks } = arguments;
     // A local system runs as the user that started it.
     anyhow::ensure!(
         with_parent || allow_root || !sluice_executor::sandbox::is_root(),
@@ -57,7 +61,7 @@ pub async fn run(arguments: ExecutorArguments) -> anyhow::Result<()> {
         .context("SLUICE_WEB is not set: set it to the address of the pages, ending in /")?;
     let running = RunningExecutor::start(
         ports,
-        ExecutorOptions { state, slots, logs, web_root, ansible: None },
+        ExecutorOptions { state, slots, logs, web_root, ansible: None, playbooks },
     )
     .await?;
     tracing::info!(logs = %running.logs_address(), slots, "the executor is running");
