@@ -15,6 +15,7 @@ macro_rules! files {
 }
 
 files![
+    "bin/network_relay.py",
     "bin/node_connect.py",
     "plugins/action/output_keep.py",
     "plugins/action/script_run.py",

@@ -1,6 +1,7 @@
 //! The directories of a build: the job directory on disk, and a runtime directory in memory for
 //! sockets and decrypted secrets.
 
+use serde_json::{Map, Value};
 use sluice_model::BuildId;
 use std::fs;
 use std::io::{ErrorKind, Write};
@@ -48,6 +49,13 @@ pub struct RuntimeDirectory {
     pub control: PathBuf,
     /// The locked file [`ALIVE`], once the directory was created.
     pub alive: Option<Arc<fs::File>>,
+}
+
+impl RuntimeDirectory {
+    /// Returns the path of the broker's socket.
+    pub fn broker_socket(&self) -> PathBuf {
+        self.root.join("network.sock")
+    }
 }
 
 /// The name of the lock file in a runtime directory. The kernel releases the lock when the executor
@@ -130,8 +138,8 @@ impl Jobdir {
     }
 
     /// Returns the state directories shared under the name `owner`, a plain directory name,
-    /// creating them if necessary. New ones start with copies of the facts that trusted playbooks
-    /// have cached, to save gathering them again.
+    /// creating them if necessary. New ones start with the facts that trusted playbooks have
+    /// gathered, to save gathering them again.
     pub fn state_of(&self, owner: &str) -> std::io::Result<SandboxState> {
         let owner_dir = self.homes.join(owner);
         let is_new = !owner_dir.exists();
@@ -147,7 +155,9 @@ impl Jobdir {
             for entry in
                 known.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()))
             {
-                fs::copy(entry.path(), state.facts.join(entry.file_name()))?;
+                if let Some(facts) = gathered_facts(&entry.path()) {
+                    fs::write(state.facts.join(entry.file_name()), facts)?;
+                }
             }
         }
         Ok(state)
@@ -168,6 +178,20 @@ impl Jobdir {
             tracing::warn!(path = %self.runtime.root.display(), %error, "could not remove a build's runtime directory");
         }
     }
+}
+
+/// Returns what Ansible itself has gathered about a host, from a file of its cache. What a playbook
+/// has put there (`set_fact` with `cacheable`) is left out, since it may be a secret of its own.
+/// `None` if the file cannot be read.
+fn gathered_facts(path: &Path) -> Option<Vec<u8>> {
+    let mut facts: Map<String, Value> = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
+    let about_gathering = ["module_setup", "gather_subset"];
+    facts.retain(|name, _| {
+        name.starts_with("ansible_")
+            || name.starts_with("discovered_interpreter_")
+            || about_gathering.contains(&name.as_str())
+    });
+    serde_json::to_vec(&facts).ok()
 }
 
 /// Creates the lock file of a runtime directory and returns it, open and locked. The lock marks the

@@ -9,12 +9,14 @@
 //! 3. [`include`], [`external_host`]: variable files of the job; the host of a deployment job.
 //! 4. [`jobdir`], [`workspace`], [`vars`], [`inventory`]: directories, repositories and variables.
 //! 5. [`phases`]: pre-run, run and post-run, and the result.
-//! 6. [`playbook`]: one `ansible-playbook` process in a [`sandbox`].
+//! 6. [`playbook`]: one `ansible-playbook` process in a [`sandbox`], whose way to the network is the
+//!    [`broker`].
 //! 7. [`joblog`], [`live`] and [`stored_log`]: the log, readers that follow it, and its copy.
 //! 8. [`archive`]: uploads the logs.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 pub mod archive;
+pub mod broker;
 pub mod build_result;
 pub mod claim;
 mod comment_lines;
@@ -23,7 +25,6 @@ pub mod content;
 pub mod disk;
 pub mod external_host;
 pub mod frozen_vars;
-pub mod gateway;
 mod home_files;
 pub mod id_token;
 pub mod include;
@@ -62,4 +63,4 @@ pub use job::{
 };
 pub use live::{LiveLog, LiveLogRegistry};
 pub use phases::Ansible;
-pub use settings::{AnsibleSettings, SandboxNetwork, SetupError};
+pub use settings::{AnsibleSettings, NetworkSettings, SandboxPaths, SetupError};

@@ -3,13 +3,13 @@
 
 mod collect;
 
+use crate::broker::Broker;
 use crate::build_result::{Next, PlaybookEnd, PostPlaybookKind, ResultTracker};
 use crate::comment_lines;
 use crate::content::AnsibleContent;
 use crate::disk::DiskWatch;
 use crate::external_host::{self, HostError};
 use crate::frozen_vars::{self, FrozenVars};
-use crate::gateway::Gateway;
 use crate::home_files;
 use crate::id_token::{self, IdTokenError};
 use crate::include::{self, IncludeError};
@@ -52,12 +52,13 @@ impl Ansible {
     /// Checks that this machine can run Ansible in a sandbox, removes runtime directories of dead
     /// executors, and unpacks the executor's plugins and roles below `settings.content`. From then
     /// on the settings name the unpacked directory there. An error if Ansible or bubblewrap does
-    /// not work, or the content cannot be written.
+    /// not work, a path for playbooks cannot be used, or the content cannot be written.
     pub async fn new(mut settings: AnsibleSettings) -> Result<Self, SetupError> {
         let program = settings.program("ansible-playbook");
         if !program.is_file() {
             return Err(SetupError::NoAnsible { path: program });
         }
+        settings.check_paths()?;
         probe().await?;
         jobdir::remove_dead_runtimes(&settings.runtime);
         settings.content =
@@ -229,14 +230,14 @@ struct Attempt<'a> {
     observer: &'a dyn Observer,
 }
 
-/// The connections to the build's nodes; dropping it closes them.
+/// The build's way to the network, and the connections to its nodes; dropping it closes them.
 struct ConnectedNodes {
     /// The agent with the build's keys; `None` without any.
     agent: Option<Agent>,
     /// The shared SSH connections.
     _shared: Vec<ssh::SharedConnection>,
-    /// The socket through which sandboxes reach the nodes; `None` without nodes.
-    _gateway: Option<Gateway>,
+    /// The only way of untrusted playbooks to the network.
+    broker: Broker,
     /// The Python path by host name.
     interpreters: BTreeMap<String, String>,
     /// Log lines about nodes that could not be reached.
@@ -315,18 +316,24 @@ impl<'a> Attempt<'a> {
         Ok(())
     }
 
-    /// Writes the SSH configuration, opens the gateway to the nodes, starts the SSH agent and opens
-    /// a shared connection to each node. Without nodes there is no gateway, and without keys no
-    /// agent. Unreachable nodes are no error; an executor without a key for nodes is one. To collect
-    /// logs, also ends what the lost executor has started on the nodes; an error if that fails. The
-    /// caller has written the sandbox's accounts ([`write_accounts`]).
+    /// Writes the SSH configuration, opens the broker, starts the SSH agent and opens a shared
+    /// connection to each node. Without keys there is no agent. Unreachable nodes are no error; an
+    /// executor without a key for nodes is one. To collect logs, also ends what the lost executor has
+    /// started on the nodes; an error if that fails. The caller has written the sandbox's accounts
+    /// ([`write_accounts`]).
     async fn connect(&self) -> Result<ConnectedNodes, StartError> {
         let nodes = self.job.nodes;
         ssh::write_configuration(self.jobdir, self.settings, nodes)?;
+        let socket = self.jobdir.runtime.broker_socket();
         let mut connected = ConnectedNodes {
             agent: None,
             _shared: Vec::new(),
-            _gateway: None,
+            broker: Broker::open(
+                &socket,
+                &self.settings.network,
+                nodes,
+                self.job.lease.clone(),
+            )?,
             interpreters: BTreeMap::new(),
             troubles: Vec::new(),
         };
@@ -341,8 +348,6 @@ impl<'a> Attempt<'a> {
         }
         let agent = Agent::start(self.jobdir, AgentKeys { of_nodes, of_build }, nodes).await?;
         if !nodes.is_empty() {
-            let socket = self.jobdir.runtime.root.join("nodes.sock");
-            connected._gateway = Some(Gateway::open(&socket, nodes, self.job.lease.clone())?);
             (connected._shared, connected.interpreters, connected.troubles) =
                 ssh::open_shared(self.jobdir, self.settings, &agent, nodes).await;
             if self.job.scope == AttemptScope::CollectLogs {
@@ -572,7 +577,8 @@ impl PreparedBuild<'_> {
     /// Returns what all playbooks of the build share.
     fn context(&self) -> PlaybookContext<'_> {
         let Attempt { settings, jobdir, .. } = self.attempt;
-        PlaybookContext { settings, jobdir, agent: self.nodes.agent.as_ref(), disk: &self.disk }
+        let ConnectedNodes { agent, broker, .. } = &self.nodes;
+        PlaybookContext { settings, jobdir, agent: agent.as_ref(), broker, disk: &self.disk }
     }
 
     /// Returns the inventory for one playbook: with expanded variables if it is privileged (trusted

@@ -1,5 +1,6 @@
 //! Runs one `ansible-playbook` process: writes its files, watches it, and determines how it ended.
 
+use crate::broker::Broker;
 use crate::build_result::PlaybookEnd;
 use crate::disk::DiskWatch;
 use crate::job::StopSignal;
@@ -122,6 +123,8 @@ pub struct PlaybookContext<'a> {
     pub jobdir: &'a Jobdir,
     /// The agent with the build's keys, if there are any.
     pub agent: Option<&'a Agent>,
+    /// The way of untrusted playbooks to the network.
+    pub broker: &'a Broker,
     /// Detects that the build exceeds its disk limit.
     pub disk: &'a DiskWatch,
 }
@@ -232,6 +235,7 @@ async fn watch(
                 status = Some(ended);
                 receiver.finish();
             }
+            refusal = context.broker.refusal() => log.say(&refusal),
             () = context.disk.full(), if running => {
                 killed = Some(PlaybookEnd::DiskFull);
                 log.say("The build exceeded its disk limit and is killed");
@@ -248,6 +252,9 @@ async fn watch(
                 ansible.kill();
             }
         }
+    }
+    for refusal in context.broker.waiting_refusals().await {
+        log.say(&refusal);
     }
     let mut output = String::new();
     for mut reader in printed.into_iter().flatten() {
@@ -353,13 +360,38 @@ fn spawn(
     let state = jobdir.state_of(&playbook.state_owner())?;
     let sandbox =
         Sandbox { settings: context.settings, jobdir, trust: playbook.trust, state: &state };
-    let mut command = sandbox.command(&context.settings.program("ansible-playbook"), &environment);
+    let ansible = context.settings.program("ansible-playbook");
+    let mut command = match playbook.trust {
+        CodeTrust::Trusted => sandbox.command(&ansible, &environment),
+        CodeTrust::Untrusted => {
+            environment.extend(proxy_environment());
+            let mut command = sandbox.command(Path::new(PYTHON), &environment);
+            command.arg("-ISE").arg(context.settings.content.join("bin/network_relay.py"));
+            command.arg(jobdir.runtime.broker_socket()).arg(PROXY_PORT.to_string()).arg(ansible);
+            command
+        }
+    };
     command.arg("-i").arg(&files.inventory);
     if files.secrets.exists() {
         command.arg("-e").arg(format!("@{}", files.secrets.display()));
     }
     command.arg("-e").arg(format!("@{}", files.vars.display())).arg(&playbook.file);
     Group::spawn(&mut command)
+}
+
+/// The system's Python, which every sandbox sees.
+const PYTHON: &str = "/usr/bin/python3";
+/// The port of the broker on the loopback of a sandbox, which has its own ports.
+const PROXY_PORT: u16 = 3128;
+
+/// Returns the variables by which programs in a sandbox find the broker. Some read only one of the
+/// two spellings. What playbooks serve on the sandbox's loopback needs no proxy.
+fn proxy_environment() -> impl Iterator<Item = (&'static str, String)> {
+    let url = format!("http://127.0.0.1:{PROXY_PORT}");
+    let proxies = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"];
+    let proxies = proxies.into_iter().map(move |name| (name, url.clone()));
+    let without = ["NO_PROXY", "no_proxy"].map(|name| (name, "localhost,127.0.0.1,::1".to_owned()));
+    proxies.chain(without)
 }
 
 /// The paths of one playbook's files.

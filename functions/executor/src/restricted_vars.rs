@@ -48,6 +48,12 @@ pub enum VarScope {
     Everywhere,
 }
 
+/// Returns whether the executor defines the variable for every playbook, so that no other value of
+/// it has an effect.
+pub fn is_reserved(name: &str) -> bool {
+    RESERVED.contains(&name)
+}
+
 /// Removes the variables from `vars` that a job may not set in this scope; see [`is_allowed`].
 pub fn restrict(vars: &mut Map<String, Value>, scope: VarScope) {
     vars.retain(|name, _| is_allowed(name, scope));
@@ -58,7 +64,7 @@ pub fn restrict(vars: &mut Map<String, Value>, scope: VarScope) {
 /// a privileged one, names that begin with `ansible_` or `_ansible_` are not allowed either, except
 /// on one node a few such as `ansible_become`.
 pub fn is_allowed(name: &str, scope: VarScope) -> bool {
-    if RESERVED.contains(&name) {
+    if is_reserved(name) {
         return false;
     }
     // All of Ansible's own variables have these prefixes. Which of them are dangerous depends on

@@ -1,7 +1,7 @@
 //! Runs processes in a bubblewrap sandbox with limited access to files and the network (Z7.5).
 
 use crate::jobdir::{Jobdir, SandboxState};
-use crate::settings::{AnsibleSettings, SandboxNetwork, SetupError};
+use crate::settings::{AnsibleSettings, SetupError};
 use std::collections::BTreeMap;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -11,9 +11,9 @@ use tokio::process::Command;
 /// Whether the code of a process is trusted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum CodeTrust {
-    /// The code was merged in a config project. It has network access and the operator's paths.
+    /// The code was merged in a config project. It has the executor's network.
     Trusted,
-    /// The code may be part of the change under test.
+    /// The code may be part of the change under test. It reaches the network through the broker.
     Untrusted,
 }
 
@@ -88,9 +88,7 @@ impl Sandbox<'_> {
             "--gid".to_owned(),
             group.to_string(),
         ]);
-        if self.trust == CodeTrust::Untrusted
-            && self.settings.untrusted_network == SandboxNetwork::NodesOnly
-        {
+        if self.trust == CodeTrust::Untrusted {
             arguments.push("--unshare-net".to_owned());
         }
         let mut bind = |how: &str, path: &Path| {
@@ -102,11 +100,12 @@ impl Sandbox<'_> {
             bind("--ro-bind-try", &python);
         }
         bind("--ro-bind", &self.settings.content);
-        self.settings.readable.iter().for_each(|path| bind("--ro-bind-try", path));
-        if self.trust == CodeTrust::Trusted {
-            self.settings.trusted_readable.iter().for_each(|path| bind("--ro-bind-try", path));
-            self.settings.trusted_writable.iter().for_each(|path| bind("--bind-try", path));
-        }
+        let paths = match self.trust {
+            CodeTrust::Trusted => &self.settings.trusted_paths,
+            CodeTrust::Untrusted => &self.settings.untrusted_paths,
+        };
+        paths.read_only.iter().for_each(|path| bind("--ro-bind", path));
+        paths.read_write.iter().for_each(|path| bind("--bind", path));
         bind("--ro-bind", &self.jobdir.root);
         bind("--bind", &self.jobdir.work);
         bind("--ro-bind", &self.jobdir.runtime.root);
@@ -182,13 +181,20 @@ pub async fn probe() -> Result<(), SetupError> {
 }
 
 /// Returns the bubblewrap arguments that all sandboxes share: namespaces for users, processes and
-/// IPC, read-only system directories, and temporary directories in memory. The network is shared
-/// unless the caller adds an argument.
+/// IPC, read-only system directories, and temporary directories in memory. No further namespaces of
+/// users can be made, with which code gets at most of the kernel's weak points. The network is
+/// shared unless the caller adds an argument.
 fn base_arguments() -> Vec<String> {
-    let mut arguments: Vec<String> =
-        ["--die-with-parent", "--new-session", "--unshare-user", "--unshare-pid", "--unshare-ipc"]
-            .map(str::to_owned)
-            .to_vec();
+    let mut arguments: Vec<String> = [
+        "--die-with-parent",
+        "--new-session",
+        "--unshare-user",
+        "--disable-userns",
+        "--unshare-pid",
+        "--unshare-ipc",
+    ]
+    .map(str::to_owned)
+    .to_vec();
     let mut push = |parts: &[&str]| arguments.extend(parts.iter().map(|part| (*part).to_owned()));
     push(&["--ro-bind", "/usr", "/usr"]);
     for name in ["/bin", "/sbin", "/lib", "/lib64", "/lib32"] {

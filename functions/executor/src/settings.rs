@@ -1,5 +1,8 @@
 //! The settings for running Ansible, and errors of the machine's setup.
 
+use crate::broker::policy::AllowedNetwork;
+use crate::restricted_vars::is_reserved;
+use ipnet::IpNet;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
@@ -8,6 +11,8 @@ use std::path::{Path, PathBuf};
 pub struct AnsibleSettings {
     /// The Python environment created by `infra/executor/install.sh`.
     pub prefix: PathBuf,
+    /// The executor's directory, with its key and all builds.
+    pub state: PathBuf,
     /// The directory for the executor's own plugins and roles; created if missing.
     pub content: PathBuf,
     /// The directory for sockets and decrypted secrets of running builds. It should be in memory,
@@ -25,15 +30,13 @@ pub struct AnsibleSettings {
     /// The time limit of all post-run playbooks together that collect the logs of a build whose
     /// executor was lost, in seconds. The build is retried only afterwards.
     pub collect_timeout_seconds: u64,
-    /// The network access of untrusted playbooks from the executor.
-    pub untrusted_network: SandboxNetwork,
-    /// Paths that every playbook may read.
-    pub readable: Vec<PathBuf>,
-    /// Paths that trusted playbooks may also read.
-    pub trusted_readable: Vec<PathBuf>,
-    /// Paths that trusted playbooks may also write.
-    pub trusted_writable: Vec<PathBuf>,
-    /// Site variables: the highest precedence of all.
+    /// What untrusted playbooks reach on the network.
+    pub network: NetworkSettings,
+    /// Paths of this machine that trusted playbooks see.
+    pub trusted_paths: SandboxPaths,
+    /// Paths of this machine that untrusted playbooks see.
+    pub untrusted_paths: SandboxPaths,
+    /// Site variables, which override all that jobs define.
     pub site_vars: Map<String, Value>,
     /// The number of hosts that one playbook works on at once.
     pub forks: u32,
@@ -56,6 +59,7 @@ impl AnsibleSettings {
         let shared_memory = Path::new("/dev/shm");
         Self {
             prefix: PathBuf::from("/opt/sluice/ansible"),
+            state: state.to_owned(),
             content: state.join("content"),
             runtime: if shared_memory.is_dir() {
                 shared_memory.to_owned()
@@ -68,10 +72,9 @@ impl AnsibleSettings {
             post_timeout_seconds: 1_800,
             cleanup_timeout_seconds: 75,
             collect_timeout_seconds: 60,
-            untrusted_network: SandboxNetwork::NodesOnly,
-            readable: Vec::new(),
-            trusted_readable: Vec::new(),
-            trusted_writable: Vec::new(),
+            network: NetworkSettings::default(),
+            trusted_paths: SandboxPaths::default(),
+            untrusted_paths: SandboxPaths::default(),
             site_vars: Map::new(),
             forks: 10,
             ssh_retries: 3,
@@ -81,20 +84,80 @@ impl AnsibleSettings {
         }
     }
 
+    /// Checks that the paths that playbooks see exist, are absolute, and neither contain nor lie in
+    /// the executor's own directories, where keys, secrets and other builds are.
+    pub fn check_paths(&self) -> Result<(), SetupError> {
+        let resolved = |path: &Path| std::fs::canonicalize(path).unwrap_or(path.to_owned());
+        let own = [resolved(&self.state), resolved(&self.runtime)];
+        let lists = [&self.trusted_paths, &self.untrusted_paths];
+        for path in lists.iter().flat_map(|paths| paths.read_only.iter().chain(&paths.read_write)) {
+            let missing = |source| SetupError::NoPath { path: path.clone(), source };
+            if !path.is_absolute() {
+                let relative = std::io::Error::other("it is not absolute");
+                return Err(missing(relative));
+            }
+            let real = std::fs::canonicalize(path).map_err(missing)?;
+            let touches = |own: &&PathBuf| real.starts_with(own) || own.starts_with(&real);
+            if let Some(own) = own.iter().find(touches) {
+                return Err(SetupError::OwnPath { path: path.clone(), own: own.clone() });
+            }
+        }
+        Ok(())
+    }
+
     /// Returns the path of a program in the Python environment.
     pub fn program(&self, name: &str) -> PathBuf {
         self.prefix.join("bin").join(name)
     }
 }
 
-/// The network access of a sandbox.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SandboxNetwork {
-    /// Only SSH to the build's own nodes, through the executor's gateway.
-    NodesOnly,
-    /// The network of the executor. The operator must ensure that it offers no credentials, for
-    /// example at a metadata address.
-    Shared,
+/// What untrusted playbooks reach on the network besides the build's own nodes; the rules are those
+/// of [`crate::broker::policy`].
+#[derive(Debug, Clone)]
+pub struct NetworkSettings {
+    /// Networks that are refused besides the usual ones.
+    pub refused: Vec<IpNet>,
+    /// Networks that are allowed although they are private, or this machine's own.
+    pub allowed: Vec<AllowedNetwork>,
+    /// The bytes that one build may exchange with the outside, in both directions together.
+    pub bytes_max: u64,
+}
+
+impl Default for NetworkSettings {
+    fn default() -> Self {
+        Self { refused: Vec::new(), allowed: Vec::new(), bytes_max: 32 << 30 }
+    }
+}
+
+/// Paths of this machine that a sandbox sees besides its own.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct SandboxPaths {
+    /// Paths that it may read.
+    pub read_only: Vec<PathBuf>,
+    /// Paths that it may also write.
+    pub read_write: Vec<PathBuf>,
+}
+
+/// Reads site variables from a YAML or JSON file: a mapping by name. An error if it cannot be read
+/// or is something else, or a name is no variable's or one that the executor defines itself.
+pub fn read_site_vars(path: &Path) -> Result<Map<String, Value>, SetupError> {
+    let failed = |message: String| SetupError::SiteVars { path: path.to_owned(), message };
+    let text = std::fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
+    // An empty file has no variables.
+    let read: Option<Map<String, Value>> =
+        serde_yaml::from_str(&text).map_err(|error| failed(error.to_string()))?;
+    let vars = read.unwrap_or_default();
+    for name in vars.keys() {
+        let is_name = name.bytes().all(|sign| sign.is_ascii_alphanumeric() || sign == b'_')
+            && name.bytes().next().is_some_and(|first| !first.is_ascii_digit());
+        if !is_name {
+            return Err(failed(format!("\"{name}\" is no name of a variable")));
+        }
+        if is_reserved(name) {
+            return Err(failed(format!("the executor itself defines \"{name}\": remove it")));
+        }
+    }
+    Ok(vars)
 }
 
 /// Why Ansible cannot run on this machine.
@@ -119,6 +182,34 @@ pub enum SetupError {
         /// The error message of bubblewrap.
         message: String,
     },
+    /// A path that playbooks shall see cannot be used.
+    #[error(
+        "playbooks cannot see {path} ({source}): create it on this machine, or remove it from the executor's options"
+    )]
+    NoPath {
+        /// The path.
+        path: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// A path that playbooks shall see has something of the executor.
+    #[error(
+        "playbooks must not see {path}: the executor keeps keys, secrets and builds in {own}; name a directory apart from it"
+    )]
+    OwnPath {
+        /// The path.
+        path: PathBuf,
+        /// The executor's directory.
+        own: PathBuf,
+    },
+    /// The file of site variables cannot be used.
+    #[error("could not read the site variables in {path}: {message}")]
+    SiteVars {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        message: String,
+    },
     /// The executor's own plugins and roles could not be written.
     #[error(
         "could not write the executor's Ansible content below {path}: make the directory writable for the executor"
@@ -129,4 +220,64 @@ pub enum SetupError {
         /// Why.
         source: std::io::Error,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    /// Z7.5: a path of the executor's own would show keys, secrets and other builds.
+    #[test]
+    fn playbooks_see_paths_that_exist_and_are_not_the_executors() {
+        let scratch = tempfile::tempdir().unwrap();
+        let root = scratch.path().canonicalize().unwrap();
+        for directory in ["state/builds", "runtime", "mirror"] {
+            std::fs::create_dir_all(root.join(directory)).unwrap();
+        }
+        std::os::unix::fs::symlink(root.join("state"), root.join("link")).unwrap();
+        let check = |path: PathBuf| {
+            let mut settings = AnsibleSettings::new(&root.join("state"));
+            settings.runtime = root.join("runtime");
+            settings.untrusted_paths.read_write = vec![path];
+            settings.check_paths().map_err(|error| error.to_string())
+        };
+        assert_eq!(check(root.join("mirror")), Ok(()));
+        for own in ["state", "state/builds", "runtime", "", "link", "mirror/../state"] {
+            let error = check(root.join(own)).unwrap_err();
+            assert!(error.contains("playbooks must not see"), "{own}: {error}");
+        }
+        assert!(check("/".into()).unwrap_err().contains("apart from it"));
+        assert!(check(root.join("none")).unwrap_err().contains("No such file"));
+        assert!(check("usr".into()).unwrap_err().contains("not absolute"));
+    }
+
+    /// Z7.1
+    #[test]
+    fn site_variables_are_a_mapping_of_names_that_the_executor_does_not_define() {
+        let scratch = tempfile::tempdir().unwrap();
+        let read = |text: &str| {
+            let path = scratch.path().join("site.yaml");
+            std::fs::write(&path, text).unwrap();
+            read_site_vars(&path).map(Value::Object).map_err(|error| error.to_string())
+        };
+        assert_eq!(
+            read("zuul_site_mirror_fqdn: a\nmore: {b: [1]}\n").unwrap()["more"],
+            json!({"b": [1]})
+        );
+        assert_eq!(read("").unwrap(), json!({}));
+        for (text, part) in [
+            ("[a]", "site.yaml"),
+            ("a: [", "site.yaml"),
+            ("a-b: 1", "\"a-b\" is no name"),
+            ("1: 1", "site.yaml"),
+            ("zuul: {}", "itself defines \"zuul\""),
+            ("ansible_user: root", "itself defines \"ansible_user\""),
+        ] {
+            let error = read(text).unwrap_err();
+            assert!(error.contains(part), "{text}: {error}");
+        }
+        let error = read_site_vars(&scratch.path().join("none")).unwrap_err().to_string();
+        assert!(error.contains("No such file"), "{error}");
+    }
 }

@@ -148,7 +148,7 @@ fn ended(output: std::io::Result<std::process::Output>) -> Result<(), AgentError
 }
 
 /// Writes `known_hosts` and `config` into the build's ssh directory, for every ssh of the build.
-/// Connections go through the executor's gateway and trust only the recorded host keys, so that a
+/// Connections go through the executor's broker and trust only the recorded host keys, so that a
 /// node without any cannot be reached. User and key come from Ansible and the agent.
 pub fn write_configuration(
     jobdir: &Jobdir,
@@ -167,7 +167,7 @@ pub fn write_configuration(
     let configuration = format!(
         "# The nodes are reached through the executor, and known by the host keys that their check accepted.\n\
          Host *\n\
-         \x20 ProxyCommand /usr/bin/python3 -ISE \"{connect}\" \"{gateway}\" %h %p\n\
+         \x20 ProxyCommand /usr/bin/python3 -ISE \"{connect}\" \"{broker}\" %h %p\n\
          \x20 ProxyUseFdpass yes\n\
          \x20 StrictHostKeyChecking yes\n\
          \x20 UserKnownHostsFile \"{known}\"\n\
@@ -179,7 +179,7 @@ pub fn write_configuration(
          \x20 ServerAliveInterval 15\n\
          \x20 ServerAliveCountMax 8\n",
         connect = connect.display(),
-        gateway = jobdir.runtime.root.join("nodes.sock").display(),
+        broker = jobdir.runtime.broker_socket().display(),
         known = jobdir.home.join(".ssh/known_hosts").display(),
         control = jobdir.runtime.control.display(),
     );
@@ -211,7 +211,7 @@ pub struct SharedConnection(#[expect(dead_code, reason = "held for its drop")] G
 /// close when they are dropped, the paths of Python that were found, by host name, and a log line
 /// for each node that could not be reached. Such a node is no error. A host without a known Python
 /// path has no entry. The caller has called [`write_configuration`] and `write_accounts` and opened
-/// the gateway to these nodes.
+/// the broker to these nodes.
 ///
 /// Looking up the Python path here once saves each playbook a round trip per host.
 pub async fn open_shared(
@@ -243,7 +243,7 @@ pub async fn open_shared(
 /// Opens a shared SSH connection to one node in a sandbox of its own and looks up the node's
 /// Python. Returns the open connection and the path; `None` as path if the node has no Python at a
 /// usual place. The error is the reason for the log: ssh's message, or that the node did not answer
-/// in time. The caller has written the SSH configuration and opened the gateway.
+/// in time. The caller has written the SSH configuration and opened the broker.
 async fn open(
     jobdir: &Jobdir,
     settings: &AnsibleSettings,

@@ -8,9 +8,10 @@
 use crate::Intake;
 use crate::dependencies::{ChangeCache, Dependencies, candidate, is_of_tenant};
 use crate::route::{TargetQueue, queue_description, queue_key};
-use sluice_config::pipeline::Manager;
+use sluice_config::pipeline::{Manager, Pipeline};
 use sluice_gate::Candidate;
 use sluice_gate::explain::eligibility_refusal;
+use sluice_gate::filter;
 use sluice_model::Timestamp;
 use sluice_model::change::{ChangeFacts, ChangeKey, ChangeStatus};
 use sluice_runtime::batch::ReconcileError;
@@ -139,7 +140,8 @@ impl Intake {
         let TargetQueue { live, pipeline, .. } = *target;
         let needs = self.dependencies_of(facts, &live.layout, cache).await?;
         // Its own events report a refusal.
-        let is_refused = needs.is_ignored || refusal(&needs, facts, target).is_some();
+        let now = self.ports.clock.now();
+        let is_refused = needs.is_ignored || refusal(&needs, facts, target, now).is_some();
         Ok((!is_refused).then(|| Member {
             candidate: candidate(facts, &needs, None, pipeline),
             needs: needs.direct().to_vec(),
@@ -180,15 +182,21 @@ pub(crate) fn missing_reason(
 
 /// Returns why a pipeline may not test a change with these dependencies, for a reason that waiting
 /// does not change: [`Dependencies::refusal`], or in a dependent pipeline an open dependency that
-/// belongs to another queue, where it is merged independently (D02).
+/// belongs to another queue, where it is merged independently (D02). In another pipeline that
+/// requires review, an open dependency that lacks its requirements now: there the dependency is
+/// part of what runs, and is not enqueued itself (Z5.3).
 pub(crate) fn refusal(
     needs: &Dependencies,
     facts: &ChangeFacts,
     target: &TargetQueue<'_>,
+    now: Timestamp,
 ) -> Option<String> {
     let refused = needs.refusal(&facts.change, &target.live.layout, target.pipeline);
-    if refused.is_some() || target.pipeline.manager != Manager::Dependent {
+    if refused.is_some() {
         return refused;
+    }
+    if target.pipeline.manager != Manager::Dependent {
+        return unreviewed_reason(needs, target.pipeline, now);
     }
     let need = needs.open.iter().find(|need| !is_of_queue(need, target))?;
     let key = &need.change.key;
@@ -196,6 +204,18 @@ pub(crate) fn refusal(
     Some(format!(
         "it depends on {key}, which does not share a queue with it ({key} belongs to {queue}); it can enter once that is merged"
     ))
+}
+
+/// Returns why a pipeline that runs only what was reviewed may not test a change with these
+/// dependencies; `None` if all of them meet its requirements, and for pipelines that take any code.
+fn unreviewed_reason(needs: &Dependencies, pipeline: &Pipeline, now: Timestamp) -> Option<String> {
+    if !filter::requires_review(pipeline) {
+        return None;
+    }
+    needs.open.iter().find_map(|need| {
+        let why = filter::refusal(pipeline, need, now)?;
+        Some(format!("it depends on {}, which may not run here: {why}", need.change.key))
+    })
 }
 
 /// Returns the candidates of the members in the order in which they enter: depth first from the

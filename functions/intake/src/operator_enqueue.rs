@@ -166,7 +166,8 @@ impl Intake {
         let queue = queue_key(live, pipeline, change);
         let target =
             TargetQueue { live, pipeline, queue: &queue, occupied_queues: &[], reported: None };
-        let refused = change_tree::refusal(&needs, facts, &target);
+        let now = self.ports.clock.now();
+        let refused = change_tree::refusal(&needs, facts, &target, now);
         let candidates = self.candidates(facts, &needs, refused, &target, cache).await?;
         let candidates = with_detail(candidates, change, requester.detail());
         let message =

@@ -260,7 +260,7 @@ impl Intake {
         let TargetQueue { live, pipeline, queue, occupied_queues, .. } = *target;
         let now = self.ports.clock.now();
         let message = |kind| self.inbox_message(id, live, queue, &facts.change, kind);
-        let refused = change_tree::refusal(needs, facts, target);
+        let refused = change_tree::refusal(needs, facts, target, now);
         let open = facts.status == ChangeStatus::Open;
         // Only a change that will be merged has to be open; other pipelines have their own
         // requirements.

@@ -470,6 +470,17 @@ pub fn refusal(pipeline: &Pipeline, facts: &ChangeFacts, now: Timestamp) -> Opti
         .or_else(|| refusal_by(&pipeline.name, &pipeline.require, &pipeline.reject, facts, now))
 }
 
+/// Returns whether a pipeline runs only what was reviewed: it is `post-review`, or requires a review
+/// or an approval.
+pub fn requires_review(pipeline: &Pipeline) -> bool {
+    pipeline.post_review
+        || pipeline.require.iter().any(|filter| match &filter.kind {
+            FilterKind::GitHub(github) => !github.review.is_empty(),
+            FilterKind::Gerrit(gerrit) => !gerrit.approval.is_empty(),
+            FilterKind::GitLab(_) | FilterKind::Other(_) => false,
+        })
+}
+
 /// Returns the report for a change that misses a merge requirement. The text is Zuul's.
 pub fn merge_requirement_message(why: &str) -> String {
     format!("{UNABLE}: {why}.")

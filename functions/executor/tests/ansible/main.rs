@@ -8,8 +8,10 @@
 mod confinement;
 mod content;
 mod deployment;
+mod escapes;
 mod exposure;
 mod logs;
+mod network;
 mod results;
 mod rights;
 mod secrets;

@@ -2,7 +2,6 @@
 
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
-use sluice_executor::settings::SandboxNetwork;
 use sluice_executor::*;
 use sluice_git::PackName;
 use sluice_model::build::{Order, Pause, PlaybookStart, RunEnd, Speculation, SpeculativeChange};
@@ -45,7 +44,6 @@ pub async fn ansible(state: &Path, change: impl FnOnce(&mut AnsibleSettings)) ->
     }
     // A node that is not there stays away: trying again only takes time here.
     settings.ssh_retries = 0;
-    assert_eq!(settings.untrusted_network, SandboxNetwork::NodesOnly);
     change(&mut settings);
     Ansible::new(settings).await.unwrap()
 }
@@ -219,6 +217,8 @@ pub struct Story {
     pub settings: fn(&mut AnsibleSettings),
     pub scope: AttemptScope,
     pub lease: Lease,
+    /// Changes of the settings that depend on the test.
+    pub setup: Vec<Box<dyn FnOnce(&mut AnsibleSettings) + Send>>,
 }
 
 /// The outcome of a build.
@@ -333,6 +333,7 @@ impl Story {
             settings: |_| {},
             scope: AttemptScope::Whole,
             lease: Lease::unlimited(),
+            setup: Vec::new(),
         }
     }
 
@@ -380,6 +381,16 @@ impl Story {
     /// Commits `files` as the state under test of the project.
     pub fn put(&mut self, files: &[(&str, &str)]) {
         self.project.1 = self.repos[&ProjectName::from(PROJECT)].commit(files);
+    }
+
+    /// Commits a submodule at `path` as the state under test of the project, with this address.
+    pub fn put_submodule(&mut self, path: &str, url: &str) {
+        let repo = &self.repos[&ProjectName::from(PROJECT)];
+        std::fs::create_dir_all(repo.directory.path().join(path)).unwrap();
+        let link = format!("160000,{},{path}", "1".repeat(40));
+        repo.git(&["update-index", "--add", "--cacheinfo", &link]);
+        let entry = format!("[submodule \"{path}\"]\n\tpath = {path}\n\turl = {url}\n");
+        self.project.1 = repo.commit(&[(".gitmodules", &entry)]);
     }
 
     /// Makes the change under test one that writes `own`, and merges it with what came before it:
@@ -488,7 +499,12 @@ impl Story {
             scope: self.scope,
             lease: &self.lease,
         };
-        let ansible = ansible(&self.directory.path().join("state"), self.settings).await;
+        let (settings, setup) = (self.settings, self.setup);
+        let change = |into: &mut AnsibleSettings| {
+            settings(into);
+            setup.into_iter().for_each(|change| change(into));
+        };
+        let ansible = ansible(&self.directory.path().join("state"), change).await;
         let repositories = StoryRepositories(
             self.repos.iter().map(|(project, repo)| (project.clone(), repo.packs())).collect(),
         );

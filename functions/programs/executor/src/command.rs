@@ -1,5 +1,6 @@
 //! `sluice executor`: runs an executor in a process of its own.
 
+use crate::playbook_options::PlaybookOptions;
 use crate::running::{ExecutorOptions, RunningExecutor};
 use anyhow::Context as _;
 use clap::Args;
@@ -56,6 +57,9 @@ pub struct ExecutorArguments {
     /// Stop when standard input closes, because the parent process has ended.
     #[arg(long, hide = true)]
     pub with_parent: bool,
+    /// What playbooks find on this machine, and reach from it.
+    #[command(flatten)]
+    pub playbooks: PlaybookOptions,
 }
 
 /// Reads the value of `--load-max`.
@@ -86,7 +90,9 @@ pub async fn run(arguments: ExecutorArguments) -> anyhow::Result<()> {
         load_max: arguments.load_max,
         starting_max: arguments.starting_max.map_or(default.starting_max, |max| max as usize),
     };
-    let ExecutorArguments { state, slots, logs, drain, allow_root, with_parent, .. } = arguments;
+    let ExecutorArguments {
+        state, slots, logs, drain, allow_root, with_parent, playbooks, ..
+    } = arguments;
     // A local system runs as the user that started it.
     anyhow::ensure!(
         with_parent || allow_root || !sluice_executor::sandbox::is_root(),
@@ -108,6 +114,7 @@ pub async fn run(arguments: ExecutorArguments) -> anyhow::Result<()> {
             web_root,
             drain_seconds: drain,
             ansible: None,
+            playbooks,
         },
     )
     .await?;

@@ -2,9 +2,11 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod command;
+mod playbook_options;
 mod reachable_address;
 mod running;
 
 pub use command::{ExecutorArguments, WEB_VARIABLE, run, stop_signal};
+pub use playbook_options::PlaybookOptions;
 pub use running::{ExecutorOptions, RunningExecutor};
 pub use sluice_executor::service::admission::AdmissionLimits;

@@ -1,5 +1,6 @@
 //! Runs an executor inside this process: writes its SSH key, serves its live logs, shuts it down.
 
+use crate::playbook_options::PlaybookOptions;
 use crate::reachable_address::reachable;
 use anyhow::Context as _;
 use sluice_executor::service::admission::AdmissionLimits;
@@ -35,6 +36,8 @@ pub struct ExecutorOptions {
     /// The Python environment created by `install.sh`; `None` takes `SLUICE_ANSIBLE_PREFIX`, else
     /// the script's default.
     pub ansible: Option<PathBuf>,
+    /// What playbooks find on this machine, and reach from it.
+    pub playbooks: PlaybookOptions,
 }
 
 /// A running executor.
@@ -54,7 +57,8 @@ impl RunningExecutor {
     /// after the return is only logged: see [`Self::has_ended`].
     ///
     /// # Errors
-    /// When Ansible or its sandbox is missing, or there is no pool key.
+    /// When Ansible or its sandbox is missing, an option for playbooks cannot be carried out, or
+    /// there is no pool key.
     pub async fn start(ports: Ports, options: ExecutorOptions) -> anyhow::Result<Self> {
         std::fs::create_dir_all(&options.state)
             .with_context(|| format!("could not create {}", options.state.display()))?;
@@ -66,6 +70,7 @@ impl RunningExecutor {
         if let Some(prefix) = prefix {
             settings.prefix = prefix;
         }
+        options.playbooks.apply(&mut settings)?;
         let hostname = settings.hostname.clone();
         let runner = Ansible::new(settings).await?;
         let key = key_file(&state)?;

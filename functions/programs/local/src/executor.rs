@@ -6,7 +6,9 @@ use crate::{Functions, LocalOptions, sibling_program};
 use anyhow::Context as _;
 use sluice_emulator::life::Life;
 use sluice_emulator::machine::Equipment;
-use sluice_executor_program::{AdmissionLimits, ExecutorOptions, RunningExecutor, WEB_VARIABLE};
+use sluice_executor_program::{
+    AdmissionLimits, ExecutorOptions, PlaybookOptions, RunningExecutor, WEB_VARIABLE,
+};
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
@@ -51,6 +53,7 @@ impl LocalExecutor {
                 state,
                 slots: options.slots,
                 web_root: web_root.to_owned(),
+                playbooks: options.playbooks.clone(),
                 log: data.join("executor.log"),
             };
             let process = ExecutorProcess::start(command)?;
@@ -66,6 +69,7 @@ impl LocalExecutor {
             // The builds run again when the system is started again.
             drain_seconds: 0,
             ansible: None,
+            playbooks: options.playbooks.clone(),
         };
         let environment = services.executor(data.join("cache/executor")).await?;
         Ok(Self::InProcess(
@@ -101,6 +105,7 @@ struct ExecutorCommand {
     state: PathBuf,
     slots: usize,
     web_root: String,
+    playbooks: PlaybookOptions,
     log: PathBuf,
 }
 
@@ -115,6 +120,7 @@ impl ExecutorCommand {
         command.arg("--state").arg(&self.state).args(["--slots", &self.slots.to_string()]);
         // The child holds the read end of a pipe from us: when we are killed, it stops.
         command.args(["--logs", "127.0.0.1:0", "--with-parent", "--drain", "0"]);
+        command.args(self.playbooks.to_arguments());
         command
             .env_clear()
             .envs(&self.equipment.environment)

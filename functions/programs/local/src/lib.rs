@@ -42,6 +42,7 @@ use sluice_emulator::http::HostNames;
 use sluice_emulator::lambda::{Handler, HandlerError, Print};
 use sluice_emulator::machine::{Equipment, Form, LocalMachine, MachineOptions, Make};
 use sluice_emulator::sources::{AfterFailure, SourceOptions, Tick};
+use sluice_executor_program::PlaybookOptions;
 use sluice_handler::FunctionEnvironment;
 use sluice_handler::{FunctionName, InvocationError, LambdaProgram};
 use sluice_local_forge::{ForgeOptions, LocalForge};
@@ -118,6 +119,8 @@ pub struct LocalOptions {
     pub deaths: Vec<DeliberateKill>,
     /// The public address of the pages, ending in `/`, if it differs from the local one.
     pub web_root: Option<String>,
+    /// What playbooks find on this machine, and reach from it.
+    pub playbooks: PlaybookOptions,
 }
 
 /// A running local system.

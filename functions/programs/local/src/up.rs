@@ -6,7 +6,7 @@ use crate::{
     LocalOptions, ONE, OWNER, REVIEWER, TWO, Verbosity, header_file, log_to, write_calls,
 };
 use anyhow::{Context as _, bail};
-use sluice_executor_program::stop_signal;
+use sluice_executor_program::{PlaybookOptions, stop_signal};
 use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
@@ -42,6 +42,8 @@ pub struct UpArguments {
     /// The public address of the pages, if it differs from the listening address (a tunnel's, a
     /// proxy's).
     pub web_root: Option<String>,
+    /// What playbooks find on this machine, and reach from it.
+    pub playbooks: PlaybookOptions,
     /// Whether every log line is printed to the terminal.
     pub verbose: bool,
 }
@@ -80,6 +82,7 @@ pub async fn run(options: UpArguments) -> anyhow::Result<()> {
         ask_minutes: options.ask_minutes,
         deaths: options.deaths,
         web_root: options.web_root.as_deref().map(address_of_pages).transpose()?,
+        playbooks: options.playbooks,
     };
     let local = Local::start(local_options).await?;
     print_progress!("sluice is up after {:.1} s.\n", started.elapsed().as_secs_f64());

@@ -224,3 +224,35 @@ fn a_tag_uses_pipeline_entries_of_branches_that_contain_it() {
         );
     }
 }
+
+/// Z4.2: the name of a branch is no pattern, whatever signs it has.
+#[test]
+fn a_branch_name_with_signs_of_patterns_matches_itself_alone() {
+    for (name, alike) in [
+        ("release-1.0", "release-1x0"),
+        ("release-1.0", "release-1.00"),
+        ("release-1.0", "my/release-1.0"),
+        ("c++", "ccc"),
+        ("(a|b)", "a"),
+        ("a{2}", "aa"),
+        ("a$", "a"),
+    ] {
+        let layout = tenant()
+            .file("org/config", BASE)
+            .at(
+                "org/project",
+                name,
+                ".zuul.yaml",
+                "- job: {name: own, run: r}\n- project: {check: {jobs: [own]}}\n",
+            )
+            .branches("org/project", &["master", name, alike])
+            .sound();
+        let of_project = project("org/project");
+        let runs = |branch: &str| {
+            let frozen = layout.freeze(&FreezeInput::change("check", &of_project, branch));
+            frozen.is_ok_and(|graph| !graph.jobs.is_empty())
+        };
+        assert!(runs(name), "{name}");
+        assert!(!runs(alike), "{name} {alike}");
+    }
+}

@@ -667,6 +667,8 @@ fn variables_that_redirect_a_playbook_are_refused() {
         "ansible_connection",
         "ansible_host",
         "ansible_python_interpreter",
+        "ansible_shell_executable",
+        "ansible_user",
     ] {
         for attribute in ["vars", "extra-vars", "host-vars", "group-vars"] {
             let values = match attribute {

@@ -21,6 +21,7 @@ mod halted_cells;
 mod images;
 mod included_files;
 mod job_variants;
+mod known_weaknesses;
 mod landing;
 mod limits;
 mod mail_and_mqtt;

@@ -1,6 +1,7 @@
 //! The commands that run a system or a part of it.
 
 use clap::{Args, ValueEnum};
+use sluice_executor_program::PlaybookOptions;
 use sluice_local::{CallLatency, DeathError, DeliberateKill, Endpoint, Functions, up};
 use std::path::PathBuf;
 
@@ -70,6 +71,8 @@ pub(crate) struct UpArguments {
     /// Only make the image of local nodes, if it is missing, and exit
     #[arg(long)]
     pub(crate) prepare_nodes: bool,
+    #[command(flatten)]
+    pub(crate) playbooks: PlaybookOptions,
 }
 
 /// The parsed value of `--kill`: a sequence of deaths, given as one argument.
@@ -140,6 +143,7 @@ impl From<UpArguments> for up::UpArguments {
             ask_minutes: arguments.poll,
             deaths: arguments.kill.map(|deaths| deaths.0).unwrap_or_default(),
             web_root: arguments.web_root,
+            playbooks: arguments.playbooks,
             verbose: arguments.verbose,
         }
     }

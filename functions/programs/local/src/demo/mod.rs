@@ -18,7 +18,7 @@ use crate::{
 use anyhow::{Context as _, bail};
 use narrator::Narrator;
 use sluice_aws::OsEntropy;
-use sluice_executor_program::stop_signal;
+use sluice_executor_program::{PlaybookOptions, stop_signal};
 use sluice_operator::data_or_default;
 use sluice_runtime::Entropy as _;
 use std::ops::Range;
@@ -84,6 +84,7 @@ pub async fn run(options: DemoOptions) -> anyhow::Result<ExitCode> {
         ask_minutes: None,
         deaths: Vec::new(),
         web_root: None,
+        playbooks: PlaybookOptions::default(),
     };
     let mut narrator = Narrator::new();
     narrator.title("Starting a system on this machine");
