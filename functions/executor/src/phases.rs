@@ -13,7 +13,8 @@ use crate::job::{JobAttempt, Observer, RepositorySources, Runner, StopSignal};
 use crate::jobdir::{self, Jobdir};
 use crate::joblog::{JobLog, now};
 use crate::playbook::{
-    self, FREEZE_INDEX, PlaybookContext, PlaybookInputs, PlaybookPhase, PreparedPlaybook,
+    self, CommandStreams, FREEZE_INDEX, PlaybookContext, PlaybookInputs, PlaybookPhase,
+    PreparedPlaybook, python_bool,
 };
 use crate::playbook_checkouts::{self, Playbooks, PrepareError};
 use crate::receiver::RECORD_BYTES_MAX;
@@ -476,6 +477,10 @@ impl PreparedBuild<'_> {
             timeout,
             record_bytes_max: self.record_bytes_left,
             failure_output: &failure_output,
+            streams: match self.attempt.job.job.run_time.ansible_split_streams {
+                Some(true) => CommandStreams::Split,
+                Some(false) | None => CommandStreams::Merged,
+            },
             stop,
         };
         let (phase, banner) = (playbook.phase.banner(), playbook.banner());
@@ -543,7 +548,6 @@ impl PreparedBuild<'_> {
         vars.extend(to_map(if playbook.sees_frozen() { unsafe_texts(extra) } else { extra }));
         vars.extend(self.attempt.settings.site_vars.clone());
         vars.insert("zuul".to_owned(), unsafe_texts(Value::Object(self.zuul.clone())));
-        let python_bool = |value| if value { "True" } else { "False" };
         if playbook.phase == PlaybookPhase::Post {
             let order = self.attempt.job.order;
             let (returned, _) = ReturnedData::read(&self.attempt.jobdir.results);
@@ -628,6 +632,7 @@ impl PreparedBuild<'_> {
             // No entry in job-output.json.
             record_bytes_max: 0,
             failure_output: &[],
+            streams: CommandStreams::Merged,
             stop: Some(stop),
         };
         let context = self.context();

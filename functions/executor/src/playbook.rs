@@ -135,8 +135,20 @@ pub struct PlaybookInputs<'a> {
     pub record_bytes_max: usize,
     /// Failure patterns: the build fails if the output matches one.
     pub failure_output: &'a [Pattern],
+    /// What commands do with their standard error.
+    pub streams: CommandStreams,
     /// The signal that stops it; `None` for a cleanup playbook after a stop.
     pub stop: Option<&'a mut StopSignal>,
+}
+
+/// What the tasks `command` and `shell` do with the standard error of a command
+/// (`ansible-split-streams`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandStreams {
+    /// It is part of standard output, in the order of the lines.
+    Merged,
+    /// The result has it as `stderr`, apart from `stdout`.
+    Split,
 }
 
 /// The environment that all playbooks of a build share.
@@ -204,7 +216,7 @@ async fn watch(
     outcome: &mut PlaybookOutcome,
 ) -> PlaybookEnd {
     let started = Receiver::open(&files.socket)
-        .and_then(|receiver| Ok((receiver, spawn(context, playbook, files)?)));
+        .and_then(|receiver| Ok((receiver, spawn(context, playbook, files, inputs.streams)?)));
     let (mut receiver, mut ansible) = match started {
         Ok(started) => started,
         Err(error) => {
@@ -229,7 +241,7 @@ async fn watch(
                     files.remove_secrets();
                 }
                 Some(CallbackMessage::Log { text }) => {
-                    log.say(&text);
+                    log.say_output(&text);
                     if let (None, Some(found)) = (&outcome.failure_output, matching_pattern(inputs.failure_output, &text)) {
                         log.say(&format!("Early failure in job, matched regex \"{found}\""));
                         log.will_fail();
@@ -278,7 +290,7 @@ async fn watch(
         }
     }
     if !output.trim().is_empty() {
-        log.say(output.trim());
+        log.say_output(output.trim());
     }
     match (killed, status) {
         (Some(killed), _) => killed,
@@ -347,6 +359,7 @@ fn spawn(
     context: &PlaybookContext<'_>,
     playbook: &PreparedPlaybook,
     files: &PlaybookFiles,
+    streams: CommandStreams,
 ) -> std::io::Result<Group> {
     let jobdir = context.jobdir;
     let text = |path: &Path| path.display().to_string();
@@ -359,7 +372,7 @@ fn spawn(
         ("SLUICE_LOG_SOCKET", text(&files.socket)),
         ("ZUUL_JOBDIR", text(&jobdir.root)),
         ("ZUUL_JOB_FAILURE_OUTPUT", "[]".to_owned()),
-        ("ZUUL_ANSIBLE_SPLIT_STREAMS", "False".to_owned()),
+        ("ZUUL_ANSIBLE_SPLIT_STREAMS", python_bool(streams == CommandStreams::Split).to_owned()),
         ("ZUUL_OUTPUT_MAX_BYTES", context.settings.log_bytes_max.to_string()),
     ]);
     if let Some(agent) = context.agent {
@@ -376,6 +389,11 @@ fn spawn(
     }
     command.arg("-e").arg(format!("@{}", files.vars.display())).arg(&playbook.file);
     Group::spawn(&mut command)
+}
+
+/// Returns how Python writes a boolean.
+pub fn python_bool(value: bool) -> &'static str {
+    if value { "True" } else { "False" }
 }
 
 /// The paths of one playbook's files.
@@ -451,6 +469,8 @@ fn configuration(context: &PlaybookContext<'_>, playbook: &PreparedPlaybook) -> 
         "[defaults]\n\
          action_plugins = {plugins}/action\n\
          callback_plugins = {plugins}/callback\n\
+         library = {plugins}/modules\n\
+         module_utils = {plugins}/module_utils\n\
          stdout_callback = zuul_stream\n\
          bin_ansible_callbacks = False\n\
          roles_path = {roles}\n\

@@ -11,5 +11,6 @@ mod logs;
 mod results;
 mod rights;
 mod secrets;
+mod streams;
 mod support;
 mod variables;

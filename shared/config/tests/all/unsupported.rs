@@ -211,13 +211,12 @@ fn unsupported_job_attributes_are_reported() {
     secret-exposure: fail
     workspace-checkout: false
     workspace: /opt
-    ansible-split-streams: true
     preserve-home-paths: [.cache]
     roles: [{galaxy: a.b}]
     image-build-name: disk
     ansible-version: 9
     auth: {swift: [{container: logs}]}
-- job: {name: plain, run: r, secret-exposure: ignore, workspace-checkout: true, ansible-split-streams: false, ansible-version: 11}
+- job: {name: plain, run: r, secret-exposure: ignore, workspace-checkout: true, ansible-split-streams: true, ansible-version: 11}
 - pipeline: {name: asked, manager: independent, allow-parameters: true, allow-other-connections: false}
 ";
     let diagnostics = warnings(text);
@@ -229,14 +228,13 @@ fn unsupported_job_attributes_are_reported() {
             of("pipeline asked: "),
             of("image disk: images are not built yet")
         ),
-        (9, 0, 1, 1),
+        (8, 0, 1, 1),
         "{diagnostics:#?}"
     );
     for attribute in [
         "secret-exposure",
         "workspace-checkout",
         "workspace",
-        "ansible-split-streams",
         "preserve-home-paths",
         "roles",
         "image-build-name",

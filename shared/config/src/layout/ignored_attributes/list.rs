@@ -52,7 +52,6 @@ pub(super) const OF_CLOUD_NODES: &str =
 pub const IGNORED_ATTRIBUTES: &[IgnoredAttribute] = &[
     partly("image", "type", "images that are built", "requests for its labels fail"),
     partly("job", "ansible-version", "9", "all jobs run with Ansible 11"),
-    ignored("job", "ansible-split-streams", WITHOUT),
     ignored("job", "auth.swift", "not supported yet: no storage credentials are issued"),
     ignored("job", "host", WITHOUT),
     partly(

@@ -30,7 +30,6 @@ fn is_used(job: &JobStanza, attribute: &str) -> bool {
         }
         "workspace" => run_time.workspace.is_some(),
         "host" => run_time.host.is_some(),
-        "ansible-split-streams" => run_time.ansible_split_streams == Some(true),
         "preserve-home-paths" => {
             run_time.preserve_home_paths.as_ref().is_some_and(|list| !list.is_empty())
         }
