@@ -36,6 +36,7 @@ pub mod playbook;
 pub mod playbook_checkouts;
 pub mod playbook_files;
 pub mod process;
+pub mod process_watch;
 pub mod receiver;
 pub mod redact;
 pub mod restricted_vars;

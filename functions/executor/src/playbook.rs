@@ -6,6 +6,7 @@ use crate::job::StopSignal;
 use crate::jobdir::{Jobdir, TRUSTED, write_private};
 use crate::joblog::JobLog;
 use crate::process::{Group, read_bounded};
+use crate::process_watch::ProcessWatch;
 use crate::receiver::{CallbackMessage, LINGER, PlaybookRecord, Receiver};
 use crate::sandbox::{CodeTrust, Sandbox};
 use crate::settings::AnsibleSettings;
@@ -227,6 +228,7 @@ async fn watch(
         ansible.stdout().map(|pipe| tokio::spawn(read_bounded(pipe, PRINTED_BYTES_MAX))),
         ansible.stderr().map(|pipe| tokio::spawn(read_bounded(pipe, PRINTED_BYTES_MAX))),
     ];
+    let processes = ProcessWatch::start(ansible.id(), context.settings.process_limits);
     let deadline = tokio::time::sleep(inputs.timeout);
     tokio::pin!(deadline);
     let mut stop = inputs.stop;
@@ -267,6 +269,11 @@ async fn watch(
             () = context.disk.full(), if running => {
                 killed = Some(PlaybookEnd::DiskFull);
                 log.say("The build exceeded its disk limit and is killed");
+                ansible.kill();
+            }
+            limit = processes.exceeded(), if running => {
+                log.say(&format!("The playbook exceeded its limit of {limit} on the executor and is killed"));
+                killed = Some(PlaybookEnd::OverLimit { limit });
                 ansible.kill();
             }
             () = &mut deadline, if running => {

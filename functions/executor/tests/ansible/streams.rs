@@ -308,3 +308,35 @@ async fn a_full_log_says_what_is_left_out_and_how_the_playbooks_ended() {
         assert!(tail.contains(text), "{text}: {tail}");
     }
 }
+
+/// Z7.5: a playbook that starts processes without end, or takes all memory, on the executor is
+/// killed with all of them; its build fails with the limit, and its post-run playbooks run.
+#[tokio::test]
+async fn a_playbook_that_exceeds_its_processes_or_memory_fails_with_the_limit() {
+    let marker = format!("96{}", std::process::id());
+    let many = format!("for i in $(seq 1500); do sleep {marker} & done; wait");
+    let memory = "x = \"x\" * (400 << 20); import time; time.sleep(1000)";
+    let tasks = [
+        ("processes", format!("shell: \"{many}\""), "250 processes and threads"),
+        ("memory", format!("command: /usr/bin/python3 -c '{memory}'"), "300 MiB of memory"),
+    ];
+    for (name, task, limit) in tasks {
+        let play = format!("- hosts: localhost\n  gather_facts: false\n  tasks:\n    - {task}\n");
+        let after = "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - debug: msg=after\n";
+        let files = [(PROJECT, "run.yaml", play.as_str()), (PROJECT, "after.yaml", after)];
+        let mut story = Story::new(&files);
+        story.settings = |settings| {
+            settings.process_limits.processes_max = 250;
+            settings.process_limits.memory_bytes_max = 300 << 20;
+        };
+        story.job.run = vec![untrusted("run")];
+        story.job.post_run = vec![untrusted("after")];
+        let outcome = story.run().await;
+        assert_eq!(outcome.ended.result, Failure, "{name}: {}", outcome.log);
+        let why = outcome.ended.detail.clone().unwrap_or_default();
+        assert!(why.contains(&format!("exceeded its limit of {limit}")), "{name}: {why}");
+        assert!(outcome.log.contains("RUN END RESULT_OVER_LIMIT"), "{name}: {}", outcome.log);
+        assert!(outcome.log.contains("localhost | ok: after"), "{name}: {}", outcome.log);
+        assert!(!runs(&format!("sleep {marker}")), "{name}: no process is left");
+    }
+}
