@@ -65,6 +65,8 @@ bench: setup ## Measures calls, latency and throughput against the budget.
 	@$(CARGO) run --locked --release --package sluice-bench-emulated
 	@echo "==> measuring configuration"
 	@$(CARGO) run --locked --release --package sluice-bench-configuration
+	@echo "==> measuring the delay of lines that a node prints"
+	@$(CARGO) test --quiet --locked --release --package sluice-executor --test ansible -- --nocapture a_line_is_in_the_log
 
 sim: setup ## Simulates whole sites from new seeds (or SEEDS=1..500), runs more random tests, stops the story at every call.
 	@echo "==> simulating"

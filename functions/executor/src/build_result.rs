@@ -18,6 +18,11 @@ pub enum PlaybookEnd {
     DiskFull,
     /// The playbook printed a secret and was killed, because the job has `secret-exposure: fail`.
     SecretExposed,
+    /// Its processes on the executor exceeded a limit and the playbook was killed.
+    OverLimit {
+        /// The limit, as part of a sentence.
+        limit: String,
+    },
     /// The gate requested a stop and the playbook was killed.
     Aborted,
     /// Ansible could not run, or was killed from outside. Says nothing about the job.
@@ -46,6 +51,7 @@ impl PlaybookEnd {
             Self::TimedOut => "RESULT_TIMED_OUT",
             Self::DiskFull => "RESULT_DISK_FULL",
             Self::SecretExposed => "RESULT_SECRET_EXPOSURE",
+            Self::OverLimit { .. } => "RESULT_OVER_LIMIT",
             Self::Aborted => "RESULT_ABORTED",
             Self::Broken { .. } => "RESULT_BROKEN",
         }
@@ -135,7 +141,9 @@ impl ResultTracker {
                 self.result = Some(BuildResult::Success);
                 return Next::GoOn;
             }
-            PlaybookEnd::Finished { .. } => self.result = Some(BuildResult::Failure),
+            PlaybookEnd::Finished { .. } | PlaybookEnd::OverLimit { .. } => {
+                self.result = Some(BuildResult::Failure);
+            }
             PlaybookEnd::TimedOut => {
                 self.result = Some(BuildResult::TimedOut);
                 self.final_result = true;
@@ -261,6 +269,9 @@ impl ResultTracker {
             PlaybookEnd::SecretExposed => {
                 "printed a secret and was stopped (secret-exposure: fail)".to_owned()
             }
+            PlaybookEnd::OverLimit { limit } => {
+                format!("exceeded its limit of {limit} on the executor")
+            }
             PlaybookEnd::Aborted => "was stopped".to_owned(),
             PlaybookEnd::Broken { why } => format!("could not run: {why}"),
         };
@@ -304,6 +315,7 @@ mod tests {
     #[test]
     fn the_result_follows_zuuls_rules() {
         let broken = || End::Broken { why: String::new() };
+        let over = || End::OverLimit { limit: String::new() };
         for (pre, run, post, expected) in [
             (vec![GOOD], vec![GOOD], vec![GOOD], Success),
             (vec![GOOD], vec![GOOD, BAD], vec![GOOD], Failure),
@@ -314,6 +326,9 @@ mod tests {
             (vec![GOOD], vec![End::Unreachable], vec![GOOD], Retry),
             (vec![GOOD], vec![broken()], vec![BAD], Retry),
             (vec![GOOD], vec![End::TimedOut], vec![BAD], TimedOut),
+            (vec![over()], vec![], vec![], Retry),
+            (vec![GOOD], vec![over()], vec![GOOD], Failure),
+            (vec![GOOD], vec![GOOD], vec![over()], PostFailure),
             (vec![GOOD], vec![GOOD], vec![BAD, GOOD], PostFailure),
             (vec![GOOD], vec![BAD], vec![BAD], PostFailure),
             (vec![GOOD], vec![GOOD], vec![End::Unreachable], Retry),

@@ -8,9 +8,17 @@ use serde_json::{Map, Value, json};
 use sluice_model::Timestamp;
 use sluice_model::build::Pause;
 use sluice_model::job::SecretExposure;
+use std::borrow::Cow;
+use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write;
 use std::time::{SystemTime, UNIX_EPOCH};
+
+/// The maximum length of a line in bytes, without the timestamp; the rest is dropped with a notice.
+const LINE_BYTES_MAX: usize = 16 << 10;
+
+/// How much the executor itself may still write after the limit was reached, in bytes.
+const OWN_BYTES_MAX: u64 = 64 << 10;
 
 /// The log of one build. Playbooks do not write the file; they send their lines.
 pub struct JobLog<'a> {
@@ -20,6 +28,8 @@ pub struct JobLog<'a> {
     offset: u64,
     /// The maximum length in bytes; 0 after the limit was reached.
     bytes_max: u64,
+    /// How much the executor itself may write after that, in bytes.
+    own_bytes_left: u64,
     /// Receives the events of the build.
     observer: &'a dyn Observer,
     /// The values to mask.
@@ -39,8 +49,8 @@ const EXPOSED_PLAYBOOK: &str = "The output of this playbook contained a secret a
 
 impl<'a> JobLog<'a> {
     /// Opens the log in `jobdir` for appending; the file must exist and be empty. The text with
-    /// which the log would reach `bytes_max` bytes is replaced by a notice, and everything after it
-    /// is dropped. The log masks nothing until values are added to [`Self::redactor`] or by
+    /// which the log would reach `bytes_max` bytes is replaced by a notice, and what playbooks print
+    /// after it is dropped. The log masks nothing until values are added to [`Self::redactor`] or by
     /// [`Self::add_secret`]. `exposure` is the job's `secret-exposure`.
     pub fn create(
         jobdir: &Jobdir,
@@ -53,6 +63,7 @@ impl<'a> JobLog<'a> {
             file,
             offset: 0,
             bytes_max,
+            own_bytes_left: OWN_BYTES_MAX,
             observer,
             redactor: Redactor::default(),
             exposure,
@@ -67,16 +78,15 @@ impl<'a> JobLog<'a> {
         self.secrets.add(value);
     }
 
-    /// Writes output of a playbook, as [`Self::say`] writes it. If the job has `secret-exposure`,
-    /// each line with a secret is replaced by a notice.
-    pub fn output(&mut self, text: &str) {
-        if self.exposure != SecretExposure::Ignore && self.secrets.occurs_in(text) {
-            self.is_exposed = true;
-            let masked = self.secrets.text(text);
-            self.say(&Redactor::replace_masked_lines(&masked, EXPOSED_LINE));
-        } else {
-            self.say(text);
+    /// Returns what the log has in place of `text`, which a playbook printed: if the job has
+    /// `secret-exposure`, each line with a secret is replaced by a notice.
+    fn without_exposed_lines<'t>(&mut self, text: &'t str) -> Cow<'t, str> {
+        if self.exposure == SecretExposure::Ignore || !self.secrets.occurs_in(text) {
+            return Cow::Borrowed(text);
         }
+        self.is_exposed = true;
+        let masked = self.secrets.text(text);
+        Cow::Owned(Redactor::replace_masked_lines(&masked, EXPOSED_LINE))
     }
 
     /// Returns a playbook's entry for `job-output.json` with secrets masked. If the job has
@@ -108,30 +118,75 @@ impl<'a> JobLog<'a> {
         must_fail
     }
 
-    /// Writes `text` with secrets masked, each of its lines with the time in UTC (`YYYY-mm-dd
-    /// HH:MM:SS.ffffff | text`), and passes the written bytes to the observer. The text with which
-    /// the log would reach its limit is replaced by a notice; later texts are dropped. A failure to
-    /// write is logged and does not fail the build.
+    /// Writes a text of the executor itself, as [`Self::say_output`] does, but also after the limit
+    /// was reached: then up to [`OWN_BYTES_MAX`] bytes of such texts follow the notice, so that the
+    /// log always has the ends of its playbooks.
     pub fn say(&mut self, text: &str) {
-        if self.offset >= self.bytes_max {
+        let block = self.block(text);
+        if self.has_room(&block) {
+            self.write(&block);
+        } else if block.len() as u64 <= self.own_bytes_left {
+            self.own_bytes_left -= block.len() as u64;
+            self.write(&block);
+        }
+    }
+
+    /// Writes `text`, which a playbook printed, with secrets masked, each of its lines with the time
+    /// in UTC (`YYYY-mm-dd HH:MM:SS.ffffff | text`), and passes the written bytes to the observer.
+    /// Cuts lines of more than 16 KiB. With `secret-exposure`, a notice replaces lines with secrets. The text with which the log would reach its limit is replaced
+    /// by a notice; later texts are dropped. A failure to write is logged and does not fail the
+    /// build.
+    pub fn say_output(&mut self, text: &str) {
+        let text = self.without_exposed_lines(text);
+        if self.bytes_max == 0 {
             return;
         }
+        let block = self.block(&text);
+        if self.has_room(&block) {
+            self.write(&block);
+        }
+    }
+
+    /// Returns the lines of `text` as the log has them.
+    fn block(&self, text: &str) -> String {
         let now = stamp();
         let mut block = String::new();
         // Masked before it is split, to find values of several lines.
         for line in self.redactor.text(text).split('\n') {
-            block.push_str(&now);
-            block.push_str(" | ");
-            block.push_str(line.trim_end_matches('\r'));
+            let line = line.trim_end_matches('\r');
+            // Masked before it is cut too, so that no part of a secret is left.
+            let kept = &line[..line.floor_char_boundary(LINE_BYTES_MAX)];
+            block.extend([now.as_str(), " | ", kept]);
+            if kept.len() < line.len() {
+                let _ = write!(
+                    block,
+                    " [the rest of a line of more than {LINE_BYTES_MAX} bytes is left out]"
+                );
+            }
             block.push('\n');
         }
-        if self.offset + block.len() as u64 >= self.bytes_max {
-            block = format!(
-                "{now} | [The log has reached its limit of {} bytes; the rest is dropped]\n",
+        block
+    }
+
+    /// Returns whether the log stays below its limit with `block`. Writes the notice if it is the
+    /// first for which it does not.
+    fn has_room(&mut self, block: &str) -> bool {
+        if self.offset + (block.len() as u64) < self.bytes_max {
+            return true;
+        }
+        if self.bytes_max > 0 {
+            let notice = format!(
+                "[The log has reached its limit of {} bytes; the rest is dropped]",
                 self.bytes_max
             );
             self.bytes_max = 0;
+            self.write(&format!("{} | {notice}\n", stamp()));
         }
+        false
+    }
+
+    /// Appends whole lines to the file and passes them to the observer.
+    fn write(&mut self, block: &str) {
         // A failure to write the log does not fail the build.
         if let Err(error) = self.file.write_all(block.as_bytes()) {
             tracing::warn!(%error, "could not write to a build's log");

@@ -40,6 +40,7 @@ pub mod playbook;
 pub mod playbook_checkouts;
 pub mod playbook_files;
 pub mod process;
+pub mod process_watch;
 pub mod receiver;
 pub mod redact;
 pub mod restricted_vars;
@@ -58,8 +59,8 @@ pub mod workspace;
 
 pub use content::AnsibleContent;
 pub use job::{
-    AttemptScope, BuildSshKey, InheritedData, JobAttempt, Lease, Observer, OpenedSecrets, PackRequest,
-    Packs, RepositorySources, Runner, SourceError, StopSignal, Stopper,
+    AttemptScope, BuildSshKey, InheritedData, JobAttempt, Lease, Observer, OpenedSecrets,
+    PackRequest, Packs, RepositorySources, Runner, SourceError, StopSignal, Stopper,
 };
 pub use live::{LiveLog, LiveLogRegistry};
 pub use phases::Ansible;

@@ -17,7 +17,10 @@ use crate::inventory::{self, JobVars, ReservedName};
 use crate::job::{AttemptScope, JobAttempt, Observer, RepositorySources, Runner, StopSignal};
 use crate::jobdir::{self, Jobdir};
 use crate::joblog::{JobLog, now};
-use crate::playbook::{self, FREEZE_INDEX, PlaybookContext, PlaybookInputs, PreparedPlaybook};
+use crate::playbook::{
+    self, CommandStreams, FREEZE_INDEX, PlaybookContext, PlaybookInputs, PreparedPlaybook,
+    python_bool,
+};
 use crate::playbook_checkouts::{self, Playbooks, PrepareError};
 use crate::receiver::RECORD_BYTES_MAX;
 use crate::restricted_vars::{VarScope, is_allowed, restrict};
@@ -328,12 +331,7 @@ impl<'a> Attempt<'a> {
         let mut connected = ConnectedNodes {
             agent: None,
             _shared: Vec::new(),
-            broker: Broker::open(
-                &socket,
-                &self.settings.network,
-                nodes,
-                self.job.lease.clone(),
-            )?,
+            broker: Broker::open(&socket, &self.settings.network, nodes, self.job.lease.clone())?,
             interpreters: BTreeMap::new(),
             troubles: Vec::new(),
         };
@@ -531,6 +529,10 @@ impl PreparedBuild<'_> {
             timeout,
             record_bytes_max: self.record_bytes_left,
             failure_output: &failure_output,
+            streams: match self.attempt.job.job.run_time.ansible_split_streams {
+                Some(true) => CommandStreams::Split,
+                Some(false) | None => CommandStreams::Merged,
+            },
             stop,
         };
         let (phase, banner) = (playbook.phase.banner(), playbook.banner());
@@ -616,7 +618,6 @@ impl PreparedBuild<'_> {
         vars.extend(to_map(if playbook.sees_frozen() { unsafe_texts(extra) } else { extra }));
         vars.extend(self.attempt.settings.site_vars.clone());
         vars.insert("zuul".to_owned(), unsafe_texts(Value::Object(self.zuul.clone())));
-        let python_bool = |value| if value { "True" } else { "False" };
         if playbook.phase == PlaybookPhase::Post {
             let order = self.attempt.job.order;
             let (returned, _) = ReturnedData::read(&self.attempt.jobdir.results);
@@ -716,6 +717,7 @@ impl PreparedBuild<'_> {
             // No entry in job-output.json.
             record_bytes_max: 0,
             failure_output: &[],
+            streams: CommandStreams::Merged,
             stop: Some(stop),
         };
         let context = self.context();

@@ -7,6 +7,7 @@ use crate::job::StopSignal;
 use crate::jobdir::{Jobdir, TRUSTED, write_private};
 use crate::joblog::JobLog;
 use crate::process::{Group, read_bounded};
+use crate::process_watch::ProcessWatch;
 use crate::receiver::{CallbackMessage, LINGER, PlaybookRecord, Receiver};
 use crate::sandbox::{CodeTrust, Sandbox};
 use crate::settings::AnsibleSettings;
@@ -111,8 +112,20 @@ pub struct PlaybookInputs<'a> {
     pub record_bytes_max: usize,
     /// Failure patterns: the build fails if the output matches one.
     pub failure_output: &'a [Pattern],
+    /// What commands do with their standard error.
+    pub streams: CommandStreams,
     /// The signal that stops it; `None` for a cleanup playbook after a stop.
     pub stop: Option<&'a mut StopSignal>,
+}
+
+/// What the tasks `command` and `shell` do with the standard error of a command
+/// (`ansible-split-streams`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum CommandStreams {
+    /// It is part of standard output, in the order of the lines.
+    Merged,
+    /// The result has it as `stderr`, apart from `stdout`.
+    Split,
 }
 
 /// The environment that all playbooks of a build share.
@@ -182,7 +195,7 @@ async fn watch(
     outcome: &mut PlaybookOutcome,
 ) -> PlaybookEnd {
     let started = Receiver::open(&files.socket)
-        .and_then(|receiver| Ok((receiver, spawn(context, playbook, files)?)));
+        .and_then(|receiver| Ok((receiver, spawn(context, playbook, files, inputs.streams)?)));
     let (mut receiver, mut ansible) = match started {
         Ok(started) => started,
         Err(error) => {
@@ -193,6 +206,7 @@ async fn watch(
         ansible.stdout().map(|pipe| tokio::spawn(read_bounded(pipe, PRINTED_BYTES_MAX))),
         ansible.stderr().map(|pipe| tokio::spawn(read_bounded(pipe, PRINTED_BYTES_MAX))),
     ];
+    let processes = ProcessWatch::start(ansible.id(), context.settings.process_limits);
     let deadline = tokio::time::sleep(inputs.timeout);
     tokio::pin!(deadline);
     let mut stop = inputs.stop;
@@ -207,7 +221,7 @@ async fn watch(
                     files.remove_secrets();
                 }
                 Some(CallbackMessage::Log { text }) => {
-                    log.output(&text);
+                    log.say_output(&text);
                     if log.must_fail() && killed.is_none() {
                         killed = Some(PlaybookEnd::SecretExposed);
                         log.say("The output contains a secret: the build is stopped (secret-exposure: fail)");
@@ -241,6 +255,11 @@ async fn watch(
                 log.say("The build exceeded its disk limit and is killed");
                 ansible.kill();
             }
+            limit = processes.exceeded(), if running => {
+                log.say(&format!("The playbook exceeded its limit of {limit} on the executor and is killed"));
+                killed = Some(PlaybookEnd::OverLimit { limit });
+                ansible.kill();
+            }
             () = &mut deadline, if running => {
                 killed = Some(PlaybookEnd::TimedOut);
                 log.say(&format!("The playbook timed out after {} seconds and is killed", inputs.timeout.as_secs()));
@@ -265,7 +284,7 @@ async fn watch(
         }
     }
     if !output.trim().is_empty() {
-        log.output(output.trim());
+        log.say_output(output.trim());
     }
     match (killed, status) {
         (Some(killed), _) => killed,
@@ -338,6 +357,7 @@ fn spawn(
     context: &PlaybookContext<'_>,
     playbook: &PreparedPlaybook,
     files: &PlaybookFiles,
+    streams: CommandStreams,
 ) -> std::io::Result<Group> {
     let jobdir = context.jobdir;
     let text = |path: &Path| path.display().to_string();
@@ -350,7 +370,7 @@ fn spawn(
         ("SLUICE_LOG_SOCKET", text(&files.socket)),
         ("ZUUL_JOBDIR", text(&jobdir.root)),
         ("ZUUL_JOB_FAILURE_OUTPUT", "[]".to_owned()),
-        ("ZUUL_ANSIBLE_SPLIT_STREAMS", "False".to_owned()),
+        ("ZUUL_ANSIBLE_SPLIT_STREAMS", python_bool(streams == CommandStreams::Split).to_owned()),
         ("ZUUL_OUTPUT_MAX_BYTES", context.settings.log_bytes_max.to_string()),
     ]);
     if let Some(agent) = context.agent {
@@ -392,6 +412,11 @@ fn proxy_environment() -> impl Iterator<Item = (&'static str, String)> {
     let proxies = proxies.into_iter().map(move |name| (name, url.clone()));
     let without = ["NO_PROXY", "no_proxy"].map(|name| (name, "localhost,127.0.0.1,::1".to_owned()));
     proxies.chain(without)
+}
+
+/// Returns how Python writes a boolean.
+pub fn python_bool(value: bool) -> &'static str {
+    if value { "True" } else { "False" }
 }
 
 /// The paths of one playbook's files.
@@ -467,6 +492,8 @@ fn configuration(context: &PlaybookContext<'_>, playbook: &PreparedPlaybook) -> 
         "[defaults]\n\
          action_plugins = {plugins}/action\n\
          callback_plugins = {plugins}/callback\n\
+         library = {plugins}/modules\n\
+         module_utils = {plugins}/module_utils\n\
          stdout_callback = zuul_stream\n\
          bin_ansible_callbacks = False\n\
          roles_path = {roles}\n\

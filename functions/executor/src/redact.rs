@@ -78,9 +78,9 @@ impl Redactor {
             Value::String(text) => self.occurs_in(text),
             Value::Number(number) => self.needles.contains(&number.to_string()),
             Value::Array(items) => items.iter().any(|item| self.occurs_in_value(item)),
-            Value::Object(entries) => entries
-                .iter()
-                .any(|(key, item)| self.occurs_in(key) || self.occurs_in_value(item)),
+            Value::Object(entries) => {
+                entries.iter().any(|(key, item)| self.occurs_in(key) || self.occurs_in_value(item))
+            }
             Value::Null | Value::Bool(_) => false,
         }
     }

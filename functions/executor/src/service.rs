@@ -337,8 +337,7 @@ impl ExecutorService {
             Some(_) => (AttemptScope::CollectLogs, BuildId(format!("{build}-lost"))),
         };
         let jobdir = self.options.state.join("builds").join(name.as_str());
-        let observer =
-            BuildReporter::new(self.logs.open(&name, &jobdir), self.starting.enter());
+        let observer = BuildReporter::new(self.logs.open(&name, &jobdir), self.starting.enter());
         let opened =
             self.keys.open_for_build(&claimed.order, &claimed.job, &self.options.token_issuer);
         let (secrets, secrets_error) = match opened.await {

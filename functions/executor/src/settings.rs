@@ -1,6 +1,7 @@
 //! The settings for running Ansible, and errors of the machine's setup.
 
 use crate::broker::policy::AllowedNetwork;
+use crate::process_watch::ProcessLimits;
 use crate::restricted_vars::is_reserved;
 use ipnet::IpNet;
 use serde_json::{Map, Value};
@@ -46,6 +47,8 @@ pub struct AnsibleSettings {
     pub disk_bytes_max: u64,
     /// The maximum size of a file written in a sandbox, in bytes.
     pub file_bytes_max: u64,
+    /// What the processes of one playbook may use on the executor.
+    pub process_limits: ProcessLimits,
     /// The maximum size of a build's log in bytes; the rest is dropped with a notice.
     pub log_bytes_max: u64,
 }
@@ -80,6 +83,7 @@ impl AnsibleSettings {
             ssh_retries: 3,
             disk_bytes_max: 32 << 30,
             file_bytes_max: 16 << 30,
+            process_limits: ProcessLimits { processes_max: 4_096, memory_bytes_max: 4 << 30 },
             log_bytes_max: 256 << 20,
         }
     }

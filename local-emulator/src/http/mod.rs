@@ -2,6 +2,7 @@
 //! its answer becomes the response. Limits are those of API Gateway's HTTP APIs and of Lambda.
 
 mod answer;
+mod console_stream;
 mod event;
 mod host;
 mod route;
@@ -17,8 +18,11 @@ pub use route::{RouteMatch, Routes};
 use crate::lambda::{Invoke, InvokeError, SYNCHRONOUS_BYTES_MAX};
 use axum::Router;
 use axum::body::{Body, Bytes};
-use axum::extract::{Request, State};
+use axum::extract::ws::WebSocketUpgrade;
+use axum::extract::{FromRequestParts as _, Request, State};
+use axum::http::request::Parts;
 use axum::http::{HeaderMap, Response, StatusCode};
+use axum::response::IntoResponse as _;
 use axum::serve::ListenerExt as _;
 use bytes::BytesMut;
 use http_body_util::BodyExt;
@@ -127,13 +131,29 @@ async fn read(mut body: Body) -> Option<Bytes> {
     (bytes <= BODY_BYTES_MAX).then(|| kept.freeze())
 }
 
+/// Answers a request with the response of its function, see [`respond`], or with a WebSocket for a
+/// build's log, see [`console_stream`].
+async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
+    let (mut parts, body) = request.into_parts();
+    let Some(tenant) = console_stream::tenant_path(&parts).map(str::to_owned) else {
+        return respond(&shared, parts, body).await;
+    };
+    let names = shared.names.as_ref();
+    if let Some(name) = names.and_then(|names| names.foreign_name(&parts.headers, &parts.uri)) {
+        return host::misdirected(&name);
+    }
+    match WebSocketUpgrade::from_request_parts(&mut parts, &()).await {
+        Ok(upgrade) => console_stream::accept(upgrade, shared, tenant, &parts.headers),
+        Err(refused) => refused.into_response(),
+    }
+}
+
 /// Calls the function of the matching route and returns its response. Otherwise an error response:
 /// 404 without a route, 421 for a foreign host name, 431 for headers over 10 KiB, 413 for a body
 /// that is over 10 MB or breaks off, or an event over 6 MB. 503 if the function is throttled or
 /// takes more than 30 seconds, 500 if it fails or its answer is no response. A function that takes
 /// too long goes on.
-async fn handle(State(shared): State<Arc<Shared>>, request: Request) -> Response<Body> {
-    let (parts, body) = request.into_parts();
+async fn respond(shared: &Shared, parts: Parts, body: Body) -> Response<Body> {
     if header_bytes(&parts.headers) + parts.uri.to_string().len() > HEADER_BYTES_MAX {
         return message(
             StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE,

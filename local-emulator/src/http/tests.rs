@@ -204,3 +204,96 @@ async fn a_request_under_a_foreign_name_is_answered_421() {
     assert_eq!(webhook.body("{}").send().await.unwrap().status().as_u16(), 200);
     front.stop().await;
 }
+
+/// Answers like the API's route for logs: the log of build `abc` grows with each request.
+async fn growing_log(payload: Bytes) -> Result<Bytes, HandlerError> {
+    const LOG: [&str; 3] = ["first\n", "grüße\n", "last\n"];
+    let event: Value = serde_json::from_slice(&payload).unwrap();
+    let refuse = |status: u16, error: &str| json!({"statusCode": status, "body": json!({"error": error}).to_string()});
+    let offset: usize =
+        event["queryStringParameters"]["offset"].as_str().unwrap_or("0").parse().unwrap();
+    let answer =
+        match (event["rawPath"].as_str().unwrap(), event["headers"]["authorization"].as_str()) {
+            ("/api/tenant/acme/build/abc/log", _)
+            | ("/api/tenant/closed/build/abc/log", Some("Bearer good")) => {
+                let sent = LOG.iter().scan(0, |length, piece| {
+                    *length += piece.len();
+                    Some((*length - piece.len(), *length, *piece))
+                });
+                let mut left = sent.skip_while(|(begin, _, _)| *begin < offset);
+                let (next, piece) =
+                    left.next().map_or((offset, ""), |(_, end, piece)| (end, piece));
+                json!({"statusCode": 200, "body": piece, "headers": {
+                    "x-log-next": next, "x-log-ended": u8::from(left.next().is_none()),
+                }})
+            }
+            ("/api/tenant/closed/build/abc/log", _) => {
+                refuse(401, "AuthTokenUnauthorizedException")
+            }
+            _ => refuse(404, "Not Found"),
+        };
+    Ok(Bytes::from(answer.to_string()))
+}
+
+/// Z9.2: Zuul's console protocol, spoken by a WebSocket client that is not ours: the log in text
+/// frames to its end, with the API's own decision about each piece, and Zuul's close codes.
+#[tokio::test]
+async fn a_websocket_follows_the_log_of_a_build_as_zuuls_pages_expect() {
+    use futures::{SinkExt as _, StreamExt as _};
+    use tokio_tungstenite::tungstenite::Message;
+    let limits = Limits { timeout: Duration::from_secs(10), reserved_concurrency: None };
+    let functions = InProcess::new().with("api", limits, growing_log);
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let (names, functions) = (HostNames::default(), Arc::new(functions));
+    let front = Front::new("000000000000");
+    let front = HttpFront::start(listener, front, routes(), names, functions).unwrap();
+    let console = |tenant: &str, message: String| {
+        let url = format!("ws://{}/api/tenant/{tenant}/console-stream", front.address());
+        async move {
+            let (mut socket, _) = tokio_tungstenite::connect_async(url).await.unwrap();
+            socket.send(Message::text(message)).await.unwrap();
+            let (mut text, mut end) = (String::new(), None);
+            while let Some(Ok(message)) = socket.next().await {
+                match message {
+                    Message::Text(part) => text.push_str(&part),
+                    Message::Close(frame) => end = frame,
+                    _ => {}
+                }
+            }
+            let end = end.unwrap();
+            (text, u16::from(end.code), end.reason.to_string())
+        }
+    };
+    let ask = |uuid: &str, token: Option<&str>| {
+        json!({"uuid": uuid, "logfile": "console.log", "token": token}).to_string()
+    };
+    let whole = ("first\ngrüße\nlast\n".to_owned(), 1000, "No more data".to_owned());
+    assert_eq!(console("acme", ask("abc", None)).await, whole);
+    assert_eq!(console("closed", ask("abc", Some("good"))).await, whole);
+    let nothing = |code: u16, reason: &str| (String::new(), code, reason.to_owned());
+    let refused = nothing(4000, "AuthTokenUnauthorizedException");
+    assert_eq!(console("closed", ask("abc", None)).await, refused);
+    assert_eq!(console("closed", ask("abc", Some("bad"))).await, refused);
+    let unknown = nothing(4011, "Build not found");
+    for uuid in ["def", "../x", "", "abc/log?offset=0#"] {
+        assert_eq!(console("acme", ask(uuid, None)).await, unknown, "{uuid}");
+    }
+    let no_uuid = json!({"logfile": "console.log"}).to_string();
+    let missing = |name: &str| nothing(4000, &format!("'{name}' missing from request payload"));
+    assert_eq!(console("acme", no_uuid).await, missing("uuid"));
+    assert_eq!(console("acme", json!({"uuid": "abc"}).to_string()).await, missing("logfile"));
+    assert_eq!(console("acme", "no json".to_owned()).await.1, 4000);
+}
+
+/// C2.2: a page of a foreign name cannot open a console.
+#[tokio::test]
+async fn a_websocket_under_a_foreign_name_is_refused() {
+    let (front, _) = front().await;
+    let url = format!("ws://{}/api/tenant/acme/console-stream", front.address());
+    let mut request =
+        tokio_tungstenite::tungstenite::client::IntoClientRequest::into_client_request(url)
+            .unwrap();
+    request.headers_mut().insert("host", "evil.example".parse().unwrap());
+    let refused = tokio_tungstenite::connect_async(request).await.unwrap_err();
+    assert!(refused.to_string().contains("421"), "{refused}");
+}

@@ -123,10 +123,9 @@ pub fn checkout(checkout: &Checkout<'_>) -> Result<(), CheckoutError> {
         run(&["update-ref", "--no-deref", "HEAD", checkout.result.as_str()], "")?;
     }
     match checkout.files {
-        WorkingTree::CheckedOut => run(
-            &["reset", "-q", "--hard", "--no-recurse-submodules", checkout.result.as_str()],
-            "",
-        ),
+        WorkingTree::CheckedOut => {
+            run(&["reset", "-q", "--hard", "--no-recurse-submodules", checkout.result.as_str()], "")
+        }
         WorkingTree::Absent => Ok(()),
     }
 }

@@ -3,10 +3,10 @@
 //! hyper frames both sides, so bytes of a client reach a server only as the body of the request
 //! that was decided, or in its tunnel.
 
-use super::{BuildNetwork, LEASE_OVER};
 use super::dial::{DialError, dial, dial_node};
 use super::meter::{Idleness, Metered};
 use super::target::{Target, shown};
+use super::{BuildNetwork, LEASE_OVER};
 use bytes::Bytes;
 use http_body_util::combinators::BoxBody;
 use http_body_util::{BodyExt as _, Empty, Full};

@@ -25,8 +25,7 @@ impl Stage {
         let settings = NetworkSettings { allowed, bytes_max, ..NetworkSettings::default() };
         let socket = directory.path().join("network.sock");
         let lease = Lease::unlimited();
-        let broker =
-            Broker::with_limits(&socket, &settings, nodes, lease.clone(), limits).unwrap();
+        let broker = Broker::with_limits(&socket, &settings, nodes, lease.clone(), limits).unwrap();
         Self { lease, directory, broker, server, port }
     }
 
@@ -84,14 +83,17 @@ async fn nodes_are_not_reached_after_the_lease() {
     let port = listener.local_addr().unwrap().port();
     let stage = Stage::with(0, ConnectionLimits::default(), &[node("127.0.0.5", port)]).await;
     let mut client = stage.connect().await;
-    client.write_all(format!("CONNECT 127.0.0.5:{port} HTTP/1.1\r\n\r\n").as_bytes()).await.unwrap();
+    client
+        .write_all(format!("CONNECT 127.0.0.5:{port} HTTP/1.1\r\n\r\n").as_bytes())
+        .await
+        .unwrap();
     let (mut server, _) = listener.accept().await.unwrap();
     server.write_all(b"before").await.unwrap();
     let mut answer = Vec::new();
     while !answer.ends_with(b"before") {
         assert_ne!(client.read_buf(&mut answer).await.unwrap(), 0, "{answer:?}");
     }
-    stage.lease.renew(tokio::time::Instant::now());
+    stage.lease.renew(std::time::Instant::now());
     client.write_all(b"later").await.unwrap();
     let mut received = Vec::new();
     // The connection ends, and nothing of the later bytes arrives.

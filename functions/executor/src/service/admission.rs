@@ -75,7 +75,10 @@ impl AdmissionLimits {
             ));
         }
         if let Some(free) = readings.disk_percent.filter(|free| *free < self.disk_min_percent) {
-            return Some(format!("{free} % of the disk is free, less than {} %", self.disk_min_percent));
+            return Some(format!(
+                "{free} % of the disk is free, less than {} %",
+                self.disk_min_percent
+            ));
         }
         if let (Some(load), Some(most)) = (readings.load, self.load_max)
             && load > most

@@ -53,8 +53,7 @@ async fn a_line_with_a_secret_is_left_out() {
         assert!(outcome.log.contains(line), "{line}\n{}", outcome.log);
     }
     assert!(!outcome.log.contains("value "), "{}", outcome.log);
-    let entries: Value =
-        serde_json::from_str(&outcome.read("work/logs/job-output.json")).unwrap();
+    let entries: Value = serde_json::from_str(&outcome.read("work/logs/job-output.json")).unwrap();
     assert_eq!(entries[0]["plays"], json!([]), "{entries}");
     assert!(entries[0]["secret_exposure"].as_str().unwrap().contains("contained a secret"));
     assert!(entries[1]["plays"][0]["tasks"].is_array(), "{entries}");

@@ -117,6 +117,49 @@ async fn what_a_job_returns_is_merged_over_calls_and_checked() {
     assert!(returned.log.contains("an artifact must have name and url"), "{}", returned.log);
 }
 
+/// Z7.4: data also comes from files, secret data apart from it, lists of warnings and file comments
+/// grow, other values are replaced, and `path` names another results file.
+#[tokio::test]
+async fn returned_data_comes_from_files_too_and_its_lists_grow() {
+    let play = r#"
+- hosts: localhost
+  gather_facts: false
+  vars: {here: "{{ zuul.executor.work_root }}"}
+  tasks:
+    - shell: echo '{"x":{"from":"file"},"zuul":{"warnings":["one"],"file_comments":{"a":[{"line":1,"message":"m"}]}}}' > {{ here }}/data.json
+    - shell: echo '{"token":"from-a-secret-file"}' > {{ here }}/secret.json
+    - zuul_return: {file: "{{ here }}/data.json", secret_file: "{{ here }}/secret.json", data: {x: {too: 1}}}
+    - zuul_return:
+        data: {x: {from: task}, zuul: {warnings: [two], file_comments: {a: [{line: 2, message: n}], b: []}, log_url: "https://logs.test/1/"}}
+        secret_data: {other: also-secret}
+    - zuul_return: {path: "{{ here }}/other.json", data: {only: there}}
+    - shell: cat {{ here }}/other.json
+    - zuul_return: {data: {zuul: {log_url: 7, warnings: ["x", 1], child_jobs: no}}}
+      ignore_errors: true
+    - zuul_return: {data: {}, unknown: 1}
+      ignore_errors: true
+"#;
+    let mut story = Story::new(&[(PROJECT, "return.yaml", play)]);
+    story.job.run = vec![untrusted("return")];
+    let returned = story.run().await;
+    assert_eq!(returned.ended.result, Success, "{}", returned.log);
+    let data = &returned.ended.data;
+    assert_eq!(data["x"], json!({ "from": "task", "too": 1 }));
+    assert_eq!(data["zuul"]["warnings"], json!(["one", "two"]));
+    assert_eq!(data["zuul"]["file_comments"]["a"].as_array().unwrap().len(), 2);
+    assert_eq!(returned.ended.log_url.as_deref(), Some("https://logs.test/1/"));
+    assert!(!data.contains_key("only") && !data.contains_key("token"));
+    let secret = returned.seen.secret_data.lock().unwrap().clone();
+    assert_eq!(json!(secret), json!({"token": "from-a-secret-file", "other": "also-secret"}));
+    for text in [
+        r#"localhost | {"data": {"only": "there"}, "secret_data": {}}"#,
+        "zuul.log_url must be a string; zuul.warnings must be a list of strings; zuul.child_jobs must be a list",
+        "unknown arguments: unknown",
+    ] {
+        assert!(returned.log.contains(text), "{text}\n{}", returned.log);
+    }
+}
+
 /// Z7.4, G05: changes ahead shift the lines of a file; comments refer to the lines of the change.
 #[tokio::test]
 async fn comments_on_lines_of_a_merged_file_are_mapped_to_the_change() {

@@ -15,5 +15,6 @@ mod network;
 mod results;
 mod rights;
 mod secrets;
+mod streams;
 mod support;
 mod variables;

@@ -90,9 +90,8 @@ pub async fn run(arguments: ExecutorArguments) -> anyhow::Result<()> {
         load_max: arguments.load_max,
         starting_max: arguments.starting_max.map_or(default.starting_max, |max| max as usize),
     };
-    let ExecutorArguments {
-        state, slots, logs, drain, allow_root, with_parent, playbooks, ..
-    } = arguments;
+    let ExecutorArguments { state, slots, logs, drain, allow_root, with_parent, playbooks, .. } =
+        arguments;
     // A local system runs as the user that started it.
     anyhow::ensure!(
         with_parent || allow_root || !sluice_executor::sandbox::is_root(),

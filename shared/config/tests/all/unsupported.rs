@@ -208,12 +208,11 @@ fn unsupported_job_attributes_are_reported() {
 - job:
     name: odd
     run: r
-    ansible-split-streams: true
     roles: [{galaxy: a.b}]
     image-build-name: disk
     ansible-version: 9
     auth: {swift: [{container: logs}]}
-- job: {name: plain, run: r, ansible-split-streams: false, ansible-version: 11}
+- job: {name: plain, run: r, ansible-version: 11}
 - pipeline: {name: asked, manager: independent, allow-parameters: true, allow-other-connections: false}
 ";
     let diagnostics = warnings(text);
@@ -225,22 +224,16 @@ fn unsupported_job_attributes_are_reported() {
             of("pipeline asked: "),
             of("image disk: images are not built yet")
         ),
-        (5, 0, 1, 1),
+        (4, 0, 1, 1),
         "{diagnostics:#?}"
     );
-    for attribute in [
-        "ansible-split-streams",
-        "roles",
-        "image-build-name",
-        "ansible-version",
-        "auth.swift",
-    ] {
+    for attribute in ["roles", "image-build-name", "ansible-version", "auth.swift"] {
         assert_eq!(of(&format!("job odd: \"{attribute}\": ")), 1, "{attribute}: {diagnostics:#?}");
     }
-    let entry = "- job: {name: unit, run: r}\n- project: {name: org/project, check: {jobs: [unit: {ansible-split-streams: true}]}}\n";
+    let entry = "- job: {name: unit, run: r}\n- project: {name: org/project, check: {jobs: [unit: {roles: [{galaxy: a.b}]}]}}\n";
     assert_eq!(
         warnings(entry),
-        ["job unit: \"ansible-split-streams\": not supported yet: the job runs without it"]
+        ["job unit: \"roles\": roles from Ansible Galaxy are not supported yet"]
     );
 }
 

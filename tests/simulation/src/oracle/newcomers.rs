@@ -48,9 +48,8 @@ impl Oracle {
             tips.get(history.merged_at?)?.by.as_ref()
         });
         set.why == MERGED_ELSEWHERE
-            && merged_by.is_some_and(|queue| {
-                *queue != set.queue && queue.pipeline == set.queue.pipeline
-            })
+            && merged_by
+                .is_some_and(|queue| *queue != set.queue && queue.pipeline == set.queue.pipeline)
     }
 
     /// Records that a change entered a queue, or that something happened to it that may keep it

@@ -1,7 +1,6 @@
 """Accepts tasks that start or stop a console daemon on a node, and does nothing.
 
-The output of a command is logged when its task ends, over Ansible's own connection, so no daemon and no open port is
-needed.
+The output of a command comes over the connection on which Ansible started it, so no daemon and no open port is needed.
 """
 
 from ansible.plugins.action import ActionBase
@@ -12,4 +11,4 @@ class ActionModule(ActionBase):
 
     def run(self, tmp=None, task_vars=None):
         result = super().run(tmp, task_vars)
-        return dict(result, changed=False, msg="Not needed: output is logged when a task ends.")
+        return dict(result, changed=False, msg="Nothing to start: output comes over Ansible's own connection.")

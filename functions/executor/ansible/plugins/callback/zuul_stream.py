@@ -1,16 +1,24 @@
 """Sends the events of a playbook to the executor, which writes the build's log.
 
 Uses one connection to the socket in SLUICE_LOG_SOCKET, with one JSON object per line. The executor adds timestamps and
-masks secrets. The output of a command is sent when its task ends.
+masks secrets. What a command prints on a node is sent while it appears (`lib/sluice_streams.py`); other output is sent
+when its task ends.
 """
 
 import datetime
 import json
 import os
 import socket
+import sys
 import time
 
 from ansible.plugins.callback import CallbackBase
+
+PLUGINS = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+sys.path[:0] = [os.path.join(PLUGINS, "lib"), os.path.join(PLUGINS, "module_utils")]
+
+import sluice_streams  # noqa: E402 (found on the path that is set above)
+from sluice_lines import LINE_OVERHEAD_BYTES  # noqa: E402
 
 DOCUMENTATION = """
 name: zuul_stream
@@ -19,8 +27,12 @@ short_description: sends plays, tasks and results to the executor
 description: Sends plays, tasks and results to the executor.
 """
 
-# Text of one result in the log, and of one string in job-output.json.
-LOG_TEXT_MAX = 1 << 20
+# Text of one result in the log, of one of its lines, and of one message to the executor. A message may have one line
+# more.
+LOG_TEXT_MAX = 8 << 20
+LINE_TEXT_MAX = 64 << 10
+MESSAGE_TEXT_MAX = 64 << 10
+# One string in job-output.json, and one result.
 RECORD_TEXT_MAX = 64 << 10
 RECORD_MAX = 1 << 20
 # Keys of a result that debug tasks do not print.
@@ -60,25 +72,44 @@ class CallbackModule(CallbackBase):
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(os.environ["SLUICE_LOG_SOCKET"])
         self._phase = ""
-        self._strategy_started = {}
-        self._printed_task = None
+        self._split_streams = os.environ.get("ZUUL_ANSIBLE_SPLIT_STREAMS") == "True"
+        # Host and task of each result whose output is in the log already.
+        self._streamed = set()
+        sluice_streams.install()
 
     # Messages to the executor.
 
     def _send(self, event, **fields):
         try:
-            self._socket.sendall(json.dumps({"event": event, **fields}).encode() + b"\n")
+            text = json.dumps({"event": event, **fields}, ensure_ascii=False)
+            # Half of a surrogate pair, by which Python writes a byte that is no UTF-8, is no valid JSON.
+            self._socket.sendall(text.encode("utf-8", "replace") + b"\n")
         except OSError:
             # The executor has killed this playbook and closed the socket.
             pass
 
     def _log(self, text):
-        if len(text) > LOG_TEXT_MAX:
-            text = text[:LOG_TEXT_MAX] + "\n[{} more characters are left out]".format(len(text) - LOG_TEXT_MAX)
-        self._send("log", text=text)
+        self._lines("", text.split("\n"))
 
     def _host_log(self, host, text):
-        self._log("\n".join("{} | {}".format(host, line) for line in text.split("\n")))
+        self._lines("{} | ".format(host), text.split("\n"))
+
+    def _lines(self, prefix, lines):
+        """Sends lines for the log in messages of a bounded size, and of very many only the first."""
+        message, length, total = [], 0, 0
+        for position, line in enumerate(lines):
+            if total > LOG_TEXT_MAX:
+                message.append("{}[{} more lines are left out here]".format(prefix, len(lines) - position))
+                break
+            line = prefix + line[:LINE_TEXT_MAX]
+            message.append(line)
+            length += len(line)
+            total += len(line) + LINE_OVERHEAD_BYTES
+            if length > MESSAGE_TEXT_MAX:
+                self._send("log", text="\n".join(message))
+                message, length = [], 0
+        if message:
+            self._send("log", text="\n".join(message))
 
     # Plays and tasks.
 
@@ -107,7 +138,8 @@ class CallbackModule(CallbackBase):
             role = {"name": task._role.get_name(), "id": str(task._role._uuid), "path": task._role._role_path}
         if task.loop or task.loop_with:
             word = "LOOP"
-        self._strategy_started[str(task._uuid)] = time.monotonic()
+        if self._split_streams and sluice_streams.short_name(task.action) in sluice_streams.MODULE_ACTIONS:
+            task.args["zuul_ansible_split_streams"] = True
         self._send("task", id=str(task._uuid), name=task.get_name(), role=role, at=now())
         self._log("\n{} [{}]".format(word, task.get_name()))
 
@@ -120,6 +152,17 @@ class CallbackModule(CallbackBase):
 
     def v2_playbook_on_no_hosts_remaining(self):
         self._log("NO MORE HOSTS LEFT")
+
+    # Output.
+
+    def v2_runner_on_start(self, host, task):
+        # The worker of this host and task is the next process that Ansible starts.
+        sluice_streams.current = (host.get_name(), task)
+
+    def v2_sluice_output(self, host, task, lines):
+        """Takes lines of output from a worker while its task runs."""
+        self._streamed.add((host, task))
+        self._lines("{} | ".format(host), lines)
 
     # Results.
 
@@ -198,9 +241,11 @@ class CallbackModule(CallbackBase):
                 self._host_log(result._host.get_name(), "{}: All items completed".format(word))
             return
         self._log_result(result._host.get_name(), result._result, word, result._task)
+        self._streamed.discard((result._host.get_name(), str(result._task._uuid)))
 
     def _log_result(self, host, data, word, task):
-        output = [data.get("stdout"), data.get("stderr")] if isinstance(data.get("stdout", ""), str) else []
+        streamed = (host, str(task._uuid)) in self._streamed
+        output = [] if streamed else [data.get("stdout"), data.get("stderr")]
         for text in output:
             if isinstance(text, str) and text.strip("\n"):
                 self._host_log(host, text.strip("\n"))

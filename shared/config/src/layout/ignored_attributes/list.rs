@@ -39,8 +39,6 @@ const fn partly(
     IgnoredAttribute { object, attribute, ignored_values, is_partial: true, consequence }
 }
 
-/// What happens instead when a job's attribute is ignored.
-const WITHOUT: &str = "not supported yet: the job runs without it";
 /// What happens instead when an attribute of a node object is ignored.
 pub(super) const NO_EFFECT: &str = "not supported yet and has no effect on nodes";
 /// What happens instead when an attribute is ignored that static nodes have no use for.
@@ -52,7 +50,6 @@ pub(super) const OF_CLOUD_NODES: &str =
 pub const IGNORED_ATTRIBUTES: &[IgnoredAttribute] = &[
     partly("image", "type", "images that are built", "requests for its labels fail"),
     partly("job", "ansible-version", "9", "all jobs run with Ansible 11"),
-    ignored("job", "ansible-split-streams", WITHOUT),
     ignored("job", "auth.swift", "not supported yet: no storage credentials are issued"),
     partly(
         "job",

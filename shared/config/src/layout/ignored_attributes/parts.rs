@@ -21,7 +21,6 @@ pub(super) fn of_job(job: &JobStanza) -> Vec<(&'static str, Span, String)> {
 fn is_used(job: &JobStanza, attribute: &str) -> bool {
     let run_time = &job.run_time;
     match attribute {
-        "ansible-split-streams" => run_time.ansible_split_streams == Some(true),
         "auth.swift" => run_time.containers.is_some(),
         "roles" => {
             job.roles.iter().flatten().any(|role| matches!(role.source, RoleSource::Galaxy(_)))
