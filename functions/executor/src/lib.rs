@@ -9,7 +9,8 @@
 //! 3. [`include`]: variable files of the job.
 //! 4. [`jobdir`], [`workspace`], [`vars`], [`inventory`]: directories, repositories and variables.
 //! 5. [`phases`]: pre-run, run and post-run, and the result.
-//! 6. [`playbook`]: one `ansible-playbook` process in a [`sandbox`].
+//! 6. [`playbook`]: one `ansible-playbook` process in a [`sandbox`]; [`playbook_failure`] says what
+//!    failed in it.
 //! 7. [`joblog`] and [`live`]: the log, and readers that follow it.
 //! 8. [`archive`]: uploads the logs.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
@@ -34,6 +35,7 @@ pub mod parent_data;
 pub mod phases;
 pub mod playbook;
 pub mod playbook_checkouts;
+pub mod playbook_failure;
 pub mod playbook_files;
 pub mod process;
 pub mod receiver;
@@ -53,8 +55,8 @@ pub mod workspace;
 
 pub use content::AnsibleContent;
 pub use job::{
-    InheritedData, JobAttempt, Observer, OpenedSecrets, PackRequest, Packs, RepositorySources,
-    Runner, SourceError, StopSignal, Stopper,
+    InheritedData, JobAttempt, Observer, OpenedSecrets, PackRequest,
+    Packs, RepositorySources, Runner, SourceError, StopSignal, Stopper,
 };
 pub use live::{LiveLog, LiveLogRegistry};
 pub use phases::Ansible;

@@ -378,12 +378,10 @@ impl PreparedBuild<'_> {
             if record_requested_stop(&mut results, stop) {
                 break;
             }
-            let end = self
+            let (end, explanation) = self
                 .run_playbook(playbook, limits.left_for_pre(), &results, Some(&mut *stop), log)
                 .await;
-            if results.record_pre(playbook.nesting_level, &playbook.canonical, &end)
-                == Next::EndPhase
-            {
+            if results.record_pre(playbook.nesting_level, &end, &explanation) == Next::EndPhase {
                 break;
             }
         }
@@ -393,11 +391,12 @@ impl PreparedBuild<'_> {
                 break;
             }
             let left = run_deadline.saturating_duration_since(Instant::now());
-            let end = self.run_playbook(playbook, left, &results, Some(&mut *stop), log).await;
+            let (end, explanation) =
+                self.run_playbook(playbook, left, &results, Some(&mut *stop), log).await;
             if let Some(expression) = self.failure_output.take() {
                 results.record_failure_output(&expression);
             }
-            if results.record_run(&playbook.canonical, &end) == Next::EndPhase {
+            if results.record_run(&end, &explanation) == Next::EndPhase {
                 break;
             }
         }
@@ -414,10 +413,11 @@ impl PreparedBuild<'_> {
             let signal = if already_stopped { None } else { Some(&mut *stop) };
             let limit =
                 if already_stopped { limits.start_or_continue_cleanup() } else { limits.post };
-            let end = self.run_playbook(playbook, limit, &results, signal, log).await;
+            let (end, explanation) =
+                self.run_playbook(playbook, limit, &results, signal, log).await;
             // A cleanup playbook after a stop does not change the result.
             if !already_stopped {
-                results.record_post(&playbook.canonical, &end);
+                results.record_post(&end, &explanation);
             }
         }
         self.finish(&results, started_at, log).await
@@ -447,12 +447,12 @@ impl PreparedBuild<'_> {
         }
     }
 
-    /// Runs one playbook within its time limit and returns how it ended; the caller adds the end to
-    /// the results. `results` only gives post-run playbooks `zuul_success` and `zuul_will_retry`. A
-    /// stop request ends the playbook early, unless `stop` is `None`. Stores its entry for
-    /// `job-output.json`, its lost hosts and the failure pattern that matched, which only main
-    /// playbooks have, in `self`. From then on the log also masks what the job returned for
-    /// masking.
+    /// Runs one playbook within its time limit and returns how it ended, with an explanation from
+    /// [`crate::playbook_failure`]; the caller adds both to the results. `results` only gives
+    /// post-run playbooks `zuul_success` and `zuul_will_retry`. A stop request ends the playbook
+    /// early, unless `stop` is `None`. Stores its entry for `job-output.json`, its lost hosts and
+    /// the failure pattern that matched, which only main playbooks have, in `self`. From then on
+    /// the log also masks what the job returned for masking.
     async fn run_playbook(
         &mut self,
         playbook: &PreparedPlaybook,
@@ -460,7 +460,8 @@ impl PreparedBuild<'_> {
         results: &ResultTracker,
         stop: Option<&mut StopSignal>,
         log: &mut JobLog<'_>,
-    ) -> PlaybookEnd {
+    ) -> (PlaybookEnd, String) {
+        let stop_signal = stop.as_deref().cloned();
         let inventory = self.inventory(playbook);
         let expressions = &self.attempt.job.job.run_time.failure_output;
         let is_main = playbook.phase == PlaybookPhase::Run;
@@ -499,7 +500,16 @@ impl PreparedBuild<'_> {
         if let Some(trouble) = trouble {
             log.say(&trouble);
         }
-        outcome.end
+        let reason = stop_signal.and_then(|stop| stop.reason());
+        // After what the playbook returned for masking is known.
+        let explanation = outcome.failure.explain(
+            &outcome.end,
+            &playbook.phase.banner().to_lowercase(),
+            &playbook.canonical,
+            reason.as_deref(),
+            &log.redactor,
+        );
+        (outcome.end, explanation)
     }
 
     /// Returns what all playbooks of the build share.
@@ -663,8 +673,9 @@ impl PreparedBuild<'_> {
         if let Err(error) = write_record(jobdir, &Value::Array(self.records)) {
             log.say(&format!("job-output.json could not be written: {error}"));
         }
+        let result = results.result(returned.may_retry());
         RunEnd {
-            result: results.result(returned.may_retry()),
+            result,
             detail: results.why().map(|why| short(&log.redactor.text(why))),
             started_at: Some(started_at),
             ended_at: now(),
