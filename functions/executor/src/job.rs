@@ -4,13 +4,13 @@
 use async_trait::async_trait;
 use serde_json::{Map, Value};
 use sluice_git::PackName;
-use sluice_model::build::{Order, Pause, RunEnd, Speculation};
+use sluice_model::build::{BuildResult, Order, Pause, RunEnd, Speculation};
 use sluice_model::git::Oid;
 use sluice_model::id::digest;
 use sluice_model::job::{FrozenJob, SecretUse};
 use sluice_model::node::NodeAccess;
-use sluice_model::{ConnectionName, JobName, ProjectName, Timestamp};
-use std::collections::BTreeMap;
+use sluice_model::{ConnectionName, JobName, NodeId, ProjectName, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokio::sync::watch;
@@ -51,6 +51,27 @@ pub struct JobAttempt<'a> {
     pub child_jobs: &'a [JobName],
     /// Data and artifacts from parent jobs and changes ahead.
     pub inherited: &'a InheritedData,
+    /// Finds who may log in on the nodes after the build; `None` if no nodes are ever held.
+    pub holder: Option<&'a dyn HolderLookup>,
+}
+
+/// Who may log in on the nodes of a build once it has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HolderAccess {
+    /// The id of the request that holds the nodes.
+    pub request: String,
+    /// The holder's public key, one line of `authorized_keys` without options.
+    pub key: String,
+    /// The nodes that get the key.
+    pub nodes: BTreeSet<NodeId>,
+}
+
+/// Finds the holder of a build's nodes.
+#[async_trait]
+pub trait HolderLookup: Send + Sync {
+    /// Returns who may log in on the nodes of a build that ends with this result; `None` if the
+    /// nodes are not held, or the holder has given no key. An error if that cannot be found out.
+    async fn holder(&self, result: BuildResult) -> Result<Option<HolderAccess>, String>;
 }
 
 /// Data that a build receives from earlier builds. It has no `Debug`, because it holds plaintext

@@ -8,7 +8,8 @@
 //! 2. [`job`]: the inputs of one attempt.
 //! 3. [`include`]: variable files of the job.
 //! 4. [`jobdir`], [`workspace`], [`vars`], [`inventory`]: directories, repositories and variables.
-//! 5. [`phases`]: pre-run, run and post-run, and the result.
+//! 5. [`phases`]: pre-run, run and post-run, and the result; [`held_nodes`] lets people log in on
+//!    nodes that are held afterwards.
 //! 6. [`playbook`]: one `ansible-playbook` process in a [`sandbox`]; [`playbook_failure`] says what
 //!    failed in it.
 //! 7. [`joblog`] and [`live`]: the log, and readers that follow it.
@@ -24,6 +25,7 @@ pub mod content;
 pub mod disk;
 pub mod frozen_vars;
 pub mod gateway;
+pub mod held_nodes;
 pub mod include;
 pub mod inventory;
 pub mod job;
@@ -55,7 +57,7 @@ pub mod workspace;
 
 pub use content::AnsibleContent;
 pub use job::{
-    InheritedData, JobAttempt, Observer, OpenedSecrets, PackRequest,
+    HolderAccess, HolderLookup, InheritedData, JobAttempt, Observer, OpenedSecrets, PackRequest,
     Packs, RepositorySources, Runner, SourceError, StopSignal, Stopper,
 };
 pub use live::{LiveLog, LiveLogRegistry};

@@ -7,6 +7,7 @@ use crate::content::AnsibleContent;
 use crate::disk::DiskWatch;
 use crate::frozen_vars::{self, FrozenVars};
 use crate::gateway::Gateway;
+use crate::held_nodes;
 use crate::include::{self, IncludeError};
 use crate::inventory::{self, JobVars, ReservedName};
 use crate::job::{JobAttempt, Observer, RepositorySources, Runner, StopSignal};
@@ -674,6 +675,10 @@ impl PreparedBuild<'_> {
             log.say(&format!("job-output.json could not be written: {error}"));
         }
         let result = results.result(returned.may_retry());
+        if let (Some(lookup), Some(agent)) = (job.holder, &self.nodes.agent) {
+            let access = (jobdir, self.attempt.settings, agent);
+            held_nodes::admit_holder(lookup, result, access, job.nodes, log).await;
+        }
         RunEnd {
             result,
             detail: results.why().map(|why| short(&log.redactor.text(why))),

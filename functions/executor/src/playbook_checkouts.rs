@@ -386,6 +386,7 @@ mod tests {
                 secrets: &secrets,
                 child_jobs: &[],
                 inherited: &inherited,
+                holder: None,
             };
             prepare_playbooks(&job, &sources, &jobdir).await
         };

@@ -3,7 +3,7 @@
 use rustix::process::{Pid, Signal, kill_process_group};
 use std::process::ExitStatus;
 use tokio::io::{AsyncRead, AsyncReadExt};
-use tokio::process::{Child, ChildStderr, ChildStdout, Command};
+use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
 
 /// A child process with its descendants in one process group. Dropping it kills the group.
 #[derive(Debug)]
@@ -26,6 +26,11 @@ impl Group {
     /// Returns the process id, which is also the group's.
     pub fn id(&self) -> Option<u32> {
         self.child.id()
+    }
+
+    /// Returns the write end of its standard input, once, if it was piped.
+    pub fn stdin(&mut self) -> Option<ChildStdin> {
+        self.child.stdin.take()
     }
 
     /// Returns the read end of its standard output, once, if it was piped.

@@ -1,6 +1,7 @@
 //! How builds end.
 
 use crate::support::*;
+use sluice_executor::{HolderAccess, HolderLookup};
 use sluice_model::build::BuildResult::{self, *};
 use std::path::Path;
 
@@ -206,6 +207,49 @@ async fn a_hidden_task_shows_no_message() {
         assert!(detail.starts_with(start), "{detail}\n{}", outcome.log);
         assert!(!detail.contains("pass-phrase"), "{detail}");
         assert_eq!(outcome.ended.result, Failure, "{}", outcome.log);
+    }
+}
+
+/// The holder of a node in a test.
+struct Ada;
+
+#[async_trait::async_trait]
+impl HolderLookup for Ada {
+    async fn holder(&self, result: BuildResult) -> Result<Option<HolderAccess>, String> {
+        Ok((result == Failure).then(|| HolderAccess {
+            request: "0000000001".to_owned(),
+            key: "ssh-ed25519 AAAA ada".to_owned(),
+            nodes: ["one".into(), "two".into()].into(),
+        }))
+    }
+}
+
+/// N15: the holder of the nodes of a failed build may log in on them with a key of their own; on a
+/// host that is used again nothing is changed, and a success changes nothing.
+#[tokio::test]
+async fn a_held_node_accepts_the_key_of_its_holder() {
+    for (playbook, is_held) in [("fail", true), ("pass", false)] {
+        let mut story = Story::new(&files()).with_nodes(&["one", "two", "three"], &[]);
+        story.job.run = vec![untrusted(playbook)];
+        story.holder = Some(Box::new(Ada));
+        let homes: Vec<_> = story.nodes.iter().map(Node::home).collect();
+        let keys = |at: usize| {
+            std::fs::read_to_string(homes[at].join(".ssh/authorized_keys")).unwrap_or_default()
+        };
+        std::fs::create_dir(homes[1].join(".ssh")).unwrap();
+        // A line that is not ended stays a line of its own.
+        std::fs::write(homes[1].join(".ssh/authorized_keys"), "ssh-rsa AAAA grace").unwrap();
+        let outcome = story.run().await;
+        let seen = [keys(0), keys(1), keys(2)];
+        let key = "ssh-ed25519 AAAA ada\n";
+        let expected = match is_held {
+            true => [format!("\n{key}"), format!("ssh-rsa AAAA grace\n{key}"), String::new()],
+            false => [String::new(), "ssh-rsa AAAA grace".to_owned(), String::new()],
+        };
+        assert_eq!(seen, expected, "{}", outcome.log);
+        let said = outcome.log.contains("one | The holder of autohold 0000000001 may log in");
+        assert_eq!(said, is_held, "{}", outcome.log);
+        assert_eq!(outcome.log.contains("three | It is a static host"), is_held, "{}", outcome.log);
     }
 }
 

@@ -217,6 +217,7 @@ pub struct Story {
     extra: Vec<BranchState>,
     ahead: Vec<SpeculativeChange>,
     pub settings: fn(&mut AnsibleSettings),
+    pub holder: Option<Box<dyn HolderLookup>>,
 }
 
 /// The outcome of a build.
@@ -225,6 +226,8 @@ pub struct Outcome {
     pub log: String,
     pub jobdir: PathBuf,
     pub seen: Arc<RecordingObserver>,
+    /// The nodes, which run until this is dropped.
+    pub nodes: Vec<Node>,
 }
 
 impl Outcome {
@@ -325,6 +328,7 @@ impl Story {
             extra: Vec::new(),
             ahead: Vec::new(),
             settings: |_| {},
+            holder: None,
         }
     }
 
@@ -462,6 +466,7 @@ impl Story {
             secrets: &self.secrets,
             child_jobs: &[],
             inherited: &self.inherited,
+            holder: self.holder.as_deref(),
         };
         let ansible = ansible(&self.directory.path().join("state"), self.settings).await;
         let repositories = StoryRepositories(
@@ -471,7 +476,7 @@ impl Story {
         let log = String::from_utf8(seen.log.borrow().clone()).unwrap();
         // Not removed yet, because the assertions read it.
         let jobdir = self.directory.keep().join("job");
-        Outcome { ended, log, jobdir, seen }
+        Outcome { ended, log, jobdir, seen, nodes: self.nodes }
     }
 }
 

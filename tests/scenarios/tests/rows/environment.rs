@@ -30,6 +30,7 @@ fn zuul_variables(site: &Site, job: &str, change: u64) -> Value {
         secrets: &secrets,
         child_jobs: &[],
         inherited: &inherited,
+        holder: None,
     };
     let at = |name: &str| PathBuf::from("/nowhere").join(name);
     let jobdir = Jobdir {
