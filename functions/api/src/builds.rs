@@ -119,6 +119,13 @@ pub(crate) async fn get(
     read_frozen_job(api, &mut row).await?;
     mark_held(std::slice::from_mut(&mut row), &autohold::held(&api.ports, tenant).await?);
     let mut build = row.to_json();
+    let logins = match row.held {
+        true => autohold::logins_of(&api.ports, tenant, &row.order.build).await?,
+        false => Vec::new(),
+    };
+    if let Some(members) = build.as_object_mut().filter(|_| !logins.is_empty()) {
+        members.insert("held_nodes".into(), Value::Array(logins));
+    }
     if let Some(buildset) = build.get_mut("buildset").and_then(Value::as_object_mut) {
         let change = change_json(&row.order.change, row.change_url.as_deref());
         buildset.insert("refs".into(), json!([change]));

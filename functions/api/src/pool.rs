@@ -259,7 +259,9 @@ fn node_json(
         "max_ready_age": label.map(|label| label.max_ready_age_seconds),
         "max_age": label.map(|label| label.max_age_seconds),
         "hold_expiration": match &node.state {
-            NodeState::Hold { until, .. } => json!(until.since(node.updated_at) / 1_000),
+            NodeState::Hold { until, .. } => {
+                json!(until.map(|until| until.since(node.updated_at) / 1_000))
+            }
             _ => Value::Null,
         },
         "slot": null,

@@ -323,6 +323,7 @@ fn job(context: &StatusContext<'_>, item: &Item, job: &Job) -> Value {
         "waits_for": waits_for(context, item, job),
         "attempt": job.attempt,
         "attempts": job.summary.attempts,
+        "retry_reason": job.retry_reason,
         "labels": job.summary.labels.get(job.alternative as usize),
         "build": job.build,
         "started_at": started_at,

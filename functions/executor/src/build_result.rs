@@ -81,6 +81,8 @@ pub struct ResultTracker {
     pre_failed: bool,
     /// Whether post-run failures cannot change the result.
     final_result: bool,
+    /// Whether a post-run playbook failed.
+    has_post_failed: bool,
     /// Whether a post-run playbook lost a host.
     unreachable: bool,
     /// Whether the build was stopped.
@@ -92,18 +94,19 @@ pub struct ResultTracker {
     output_failed: bool,
     /// The highest nesting level of the pre-run playbooks that were started.
     reached: Option<u32>,
-    /// The first failure, as a sentence.
+    /// The explanation of the result: of the first failure, except that a failure in post-run
+    /// comes before it where it is the result.
     why: Option<String>,
 }
 
 impl ResultTracker {
-    /// Records the end of the pre-run playbook `path`, defined at inheritance depth `level` (0 is
-    /// the base job). Returns whether the phase goes on: only if the playbook passed. After a
-    /// failure no main playbook may run, and the attempt does not count, except that a stop and a
-    /// full disk are results of their own. Afterwards only a stop, a full disk or a lost host in
-    /// post-run changes that result. Post-run playbooks of a depth above the highest recorded
-    /// `level` then do not run.
-    pub fn record_pre(&mut self, level: u32, path: &str, end: &PlaybookEnd) -> Next {
+    /// Records the end of a pre-run playbook, defined at inheritance depth `level` (0 is the base
+    /// job), and for a failure its explanation, of which the first line is a summary. Returns
+    /// whether the phase goes on: only if the playbook passed. After a failure no main playbook may
+    /// run, and the attempt does not count, except that a stop and a full disk are results of their
+    /// own. Afterwards only a stop, a full disk or a lost host in post-run changes that result.
+    /// Post-run playbooks of a depth above the highest recorded `level` then do not run.
+    pub fn record_pre(&mut self, level: u32, end: &PlaybookEnd, explanation: &str) -> Next {
         self.reached = Some(self.reached.map_or(level, |reached| reached.max(level)));
         if end.succeeded() {
             return Next::GoOn;
@@ -112,7 +115,7 @@ impl ResultTracker {
         self.final_result = true;
         self.aborted = *end == PlaybookEnd::Aborted;
         self.cut_short(end);
-        self.record_failure("pre-run", path, end);
+        self.explain_first(explanation);
         Next::EndPhase
     }
 
@@ -127,12 +130,13 @@ impl ResultTracker {
         });
     }
 
-    /// Records the end of the main playbook `path` as the result so far. A playbook that passes
-    /// counts as failed if a failure pattern matched. Returns whether the phase goes on: only if
-    /// the playbook counts as passed. After a lost host or a broken run the attempt does not count.
-    /// Neither this nor a timeout, a full disk or an exposed secret becomes `POST_FAILURE` later; but a post-run
-    /// playbook that loses a host, is stopped or fills the disk still counts.
-    pub fn record_run(&mut self, path: &str, end: &PlaybookEnd) -> Next {
+    /// Records the end of a main playbook as the result so far, and for a failure its explanation,
+    /// of which the first line is a summary. A playbook that passes counts as failed if a failure
+    /// pattern matched. Returns whether the phase goes on: only if the playbook counts as passed.
+    /// After a lost host or a broken run the attempt does not count. Neither this nor a timeout, a
+    /// full disk or an exposed secret becomes `POST_FAILURE` later; but a post-run playbook that
+    /// loses a host, is stopped or fills the disk still counts.
+    pub fn record_run(&mut self, end: &PlaybookEnd, explanation: &str) -> Next {
         match end {
             PlaybookEnd::Finished { code: 0 } if self.output_failed => {
                 self.result = Some(BuildResult::Failure)
@@ -155,17 +159,18 @@ impl ResultTracker {
                 self.final_result = true;
             }
         }
-        self.record_failure("run", path, end);
+        self.explain_first(explanation);
         Next::EndPhase
     }
 
-    /// Records the end of the post-run playbook `path`. After a stop the result is `ABORTED`,
-    /// otherwise after a lost host `RETRY`, otherwise after a full disk `DISK_FULL`, whatever was
-    /// recorded before. Any other failure makes it `POST_FAILURE`, unless pre-run failed, the run
-    /// phase timed out or does not count, or the disk was full before. Returns whether the phase
-    /// goes on: after a failure only if the build is neither stopped nor its disk full. Do not call
-    /// it for a cleanup playbook after a stop, which must not change the result.
-    pub fn record_post(&mut self, path: &str, end: &PlaybookEnd) -> Next {
+    /// Records the end of a post-run playbook, and for a failure its explanation, of which the
+    /// first line is a summary. After a stop the result is `ABORTED`, otherwise after a lost host
+    /// `RETRY`, otherwise after a full disk `DISK_FULL`, whatever was recorded before. Any other
+    /// failure makes it `POST_FAILURE`, unless pre-run failed, the run phase timed out or does not
+    /// count, or the disk was full before. Returns whether the phase goes on: after a failure only
+    /// if the build is neither stopped nor its disk full. Do not call it for a cleanup playbook
+    /// after a stop, which must not change the result.
+    pub fn record_post(&mut self, end: &PlaybookEnd, explanation: &str) -> Next {
         if end.succeeded() {
             return Next::GoOn;
         }
@@ -178,7 +183,15 @@ impl ResultTracker {
         if !self.final_result {
             self.result = Some(BuildResult::PostFailure);
         }
-        self.record_failure("post-run", path, end);
+        match self.why.take() {
+            // The result is this failure's: it comes first.
+            Some(before) if !self.final_result && !self.has_post_failed => {
+                self.why = Some(format!("{explanation}\nBefore: {before}"));
+            }
+            before => self.why = before,
+        }
+        self.has_post_failed = true;
+        self.explain_first(explanation);
         if self.aborted || self.is_cut_short { Next::EndPhase } else { Next::GoOn }
     }
 
@@ -250,32 +263,17 @@ impl ResultTracker {
         }
     }
 
-    /// Returns the first recorded reason as a sentence: a failed playbook, a matched failure
-    /// pattern or a stop. `None` if there is none.
+    /// Returns the explanation of the result: of a failed playbook, a matched failure pattern or a
+    /// stop. Its first line is a summary. `None` if there is none.
     pub fn why(&self) -> Option<&str> {
         self.why.as_deref()
     }
 
-    /// Keeps a sentence about this failure, with its phase and playbook, as the reason for the
-    /// result, unless one is kept already.
-    fn record_failure(&mut self, phase: &str, path: &str, end: &PlaybookEnd) {
-        let problem = match end {
-            PlaybookEnd::Finished { code } => {
-                format!("failed (ansible-playbook exited with code {code})")
-            }
-            PlaybookEnd::Unreachable => "could not reach a host".to_owned(),
-            PlaybookEnd::TimedOut => "ran out of time".to_owned(),
-            PlaybookEnd::DiskFull => "exceeded the disk limit of its build".to_owned(),
-            PlaybookEnd::SecretExposed => {
-                "printed a secret and was stopped (secret-exposure: fail)".to_owned()
-            }
-            PlaybookEnd::OverLimit { limit } => {
-                format!("exceeded its limit of {limit} on the executor")
-            }
-            PlaybookEnd::Aborted => "was stopped".to_owned(),
-            PlaybookEnd::Broken { why } => format!("could not run: {why}"),
-        };
-        self.why.get_or_insert_with(|| format!("The {phase} playbook {path} {problem}."));
+    /// Keeps an explanation of the result, unless there is one already or this one is empty.
+    fn explain_first(&mut self, explanation: &str) {
+        if !explanation.is_empty() {
+            self.why.get_or_insert_with(|| explanation.to_owned());
+        }
     }
 }
 
@@ -300,13 +298,13 @@ mod tests {
     fn tracker(pre: &[End], run: &[End], post: &[End]) -> ResultTracker {
         let mut tracker = ResultTracker::default();
         for end in pre {
-            tracker.record_pre(0, "pre", end);
+            tracker.record_pre(0, end, "pre-run failed");
         }
         for end in run {
-            tracker.record_run("run", end);
+            tracker.record_run(end, "run failed");
         }
         for end in post {
-            tracker.record_post("post", end);
+            tracker.record_post(end, "post-run failed");
         }
         tracker
     }
@@ -349,12 +347,26 @@ mod tests {
         assert_eq!(tracker(&[], &[End::Unreachable], &[]).result(MayRetry::No), Retry);
     }
 
+    /// Z7.1, Z9.1: the explanation belongs to the result; an earlier failure is still in it.
+    #[test]
+    fn the_explanation_is_that_of_the_failure_that_is_the_result() {
+        let why = |tracker: ResultTracker| tracker.why().map(str::to_owned).unwrap_or_default();
+        assert_eq!(why(tracker(&[GOOD], &[BAD], &[GOOD])), "run failed");
+        assert_eq!(why(tracker(&[GOOD], &[GOOD], &[BAD, BAD])), "post-run failed");
+        assert_eq!(
+            why(tracker(&[GOOD], &[BAD], &[BAD, BAD])),
+            "post-run failed\nBefore: run failed"
+        );
+        assert_eq!(why(tracker(&[BAD], &[], &[BAD])), "pre-run failed", "the result is RETRY");
+        assert_eq!(why(tracker(&[GOOD], &[End::TimedOut], &[BAD])), "run failed");
+    }
+
     /// Z4.3, G05: the failure was already reported to the queue, so it must be the result.
     #[test]
     fn output_that_matches_a_failure_pattern_fails_a_job_whose_playbook_passes() {
         let mut tracker = ResultTracker::default();
         tracker.record_failure_output("Traceback");
-        assert_eq!(tracker.record_run("run", &GOOD), Next::EndPhase);
+        assert_eq!(tracker.record_run(&GOOD, ""), Next::EndPhase);
         assert!(!tracker.success());
         assert_eq!(tracker.result(MayRetry::Yes), Failure);
         assert!(tracker.why().unwrap_or_default().contains("\"Traceback\""));
@@ -364,8 +376,8 @@ mod tests {
     #[test]
     fn after_a_failed_pre_run_only_the_levels_it_reached_are_cleaned_up() {
         let mut tracker = ResultTracker::default();
-        tracker.record_pre(0, "base", &GOOD);
-        tracker.record_pre(1, "parent", &BAD);
+        tracker.record_pre(0, &GOOD, "");
+        tracker.record_pre(1, &BAD, "");
         assert!(!tracker.may_enter_run());
         assert!(
             tracker.runs_post_playbook(0, PostPlaybookKind::Normal)

@@ -6,13 +6,13 @@ use async_trait::async_trait;
 use serde_json::{Map, Value};
 use sluice_git::PackName;
 use sluice_keys::Secret;
-use sluice_model::build::{Order, Pause, PlaybookStart, RunEnd, Speculation};
+use sluice_model::build::{BuildResult, Order, Pause, PlaybookStart, RunEnd, Speculation};
 use sluice_model::git::Oid;
 use sluice_model::id::digest;
 use sluice_model::job::{FrozenJob, SecretUse};
 use sluice_model::node::NodeAccess;
-use sluice_model::{ConnectionName, JobName, ProjectName, Timestamp};
-use std::collections::BTreeMap;
+use sluice_model::{ConnectionName, JobName, NodeId, ProjectName, Timestamp};
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
@@ -58,6 +58,8 @@ pub struct JobAttempt<'a> {
     pub scope: AttemptScope,
     /// Until when connections to the nodes may be opened.
     pub lease: &'a Lease,
+    /// Finds who may log in on the nodes after the build; `None` if no nodes are ever held.
+    pub holder: Option<&'a dyn HolderLookup>,
 }
 
 /// How much of a job an attempt runs.
@@ -92,6 +94,25 @@ impl Lease {
         let until = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
         until.is_some_and(|until| Instant::now() >= until)
     }
+}
+
+/// Who may log in on the nodes of a build once it has ended.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct HolderAccess {
+    /// The id of the request that holds the nodes.
+    pub request: String,
+    /// The holder's public key, one line of `authorized_keys` without options.
+    pub key: String,
+    /// The nodes that get the key.
+    pub nodes: BTreeSet<NodeId>,
+}
+
+/// Finds the holder of a build's nodes.
+#[async_trait]
+pub trait HolderLookup: Send + Sync {
+    /// Returns who may log in on the nodes of a build that ends with this result; `None` if the
+    /// nodes are not held, or the holder has given no key. An error if that cannot be found out.
+    async fn holder(&self, result: BuildResult) -> Result<Option<HolderAccess>, String>;
 }
 
 /// Data that a build receives from earlier builds. It has no `Debug`, because it holds plaintext

@@ -8,9 +8,10 @@
 //! 2. [`job`]: the inputs of one attempt.
 //! 3. [`include`], [`external_host`]: variable files of the job; the host of a deployment job.
 //! 4. [`jobdir`], [`workspace`], [`vars`], [`inventory`]: directories, repositories and variables.
-//! 5. [`phases`]: pre-run, run and post-run, and the result.
+//! 5. [`phases`]: pre-run, run and post-run, and the result; [`held_nodes`] lets people log in on
+//!    nodes that are held afterwards.
 //! 6. [`playbook`]: one `ansible-playbook` process in a [`sandbox`], whose way to the network is the
-//!    [`broker`].
+//!    [`broker`]; [`playbook_failure`] says what failed in it.
 //! 7. [`joblog`], [`live`] and [`stored_log`]: the log, readers that follow it, and its copy.
 //! 8. [`archive`]: uploads the logs.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
@@ -25,6 +26,7 @@ pub mod content;
 pub mod disk;
 pub mod external_host;
 pub mod frozen_vars;
+pub mod held_nodes;
 mod home_files;
 pub mod id_token;
 pub mod include;
@@ -38,6 +40,7 @@ pub mod parent_data;
 pub mod phases;
 pub mod playbook;
 pub mod playbook_checkouts;
+pub mod playbook_failure;
 pub mod playbook_files;
 pub mod process;
 pub mod process_watch;
@@ -59,8 +62,9 @@ pub mod workspace;
 
 pub use content::AnsibleContent;
 pub use job::{
-    AttemptScope, BuildSshKey, InheritedData, JobAttempt, Lease, Observer, OpenedSecrets,
-    PackRequest, Packs, RepositorySources, Runner, SourceError, StopSignal, Stopper,
+    AttemptScope, BuildSshKey, HolderAccess, HolderLookup, InheritedData, JobAttempt, Lease,
+    Observer, OpenedSecrets, PackRequest, Packs, RepositorySources, Runner, SourceError,
+    StopSignal, Stopper,
 };
 pub use live::{LiveLog, LiveLogRegistry};
 pub use phases::Ansible;

@@ -10,6 +10,7 @@ use crate::content::AnsibleContent;
 use crate::disk::DiskWatch;
 use crate::external_host::{self, HostError};
 use crate::frozen_vars::{self, FrozenVars};
+use crate::held_nodes;
 use crate::home_files;
 use crate::id_token::{self, IdTokenError};
 use crate::include::{self, IncludeError};
@@ -427,12 +428,10 @@ impl PreparedBuild<'_> {
             if record_requested_stop(&mut results, stop) {
                 break;
             }
-            let end = self
+            let (end, explanation) = self
                 .run_playbook(playbook, limits.left_for_pre(), &results, Some(&mut *stop), log)
                 .await;
-            if results.record_pre(playbook.nesting_level, &playbook.canonical, &end)
-                == Next::EndPhase
-            {
+            if results.record_pre(playbook.nesting_level, &end, &explanation) == Next::EndPhase {
                 break;
             }
         }
@@ -442,11 +441,12 @@ impl PreparedBuild<'_> {
                 break;
             }
             let left = run_deadline.saturating_duration_since(Instant::now());
-            let end = self.run_playbook(playbook, left, &results, Some(&mut *stop), log).await;
+            let (end, explanation) =
+                self.run_playbook(playbook, left, &results, Some(&mut *stop), log).await;
             if let Some(expression) = self.failure_output.take() {
                 results.record_failure_output(&expression);
             }
-            if results.record_run(&playbook.canonical, &end) == Next::EndPhase {
+            if results.record_run(&end, &explanation) == Next::EndPhase {
                 break;
             }
         }
@@ -463,10 +463,11 @@ impl PreparedBuild<'_> {
             let signal = if already_stopped { None } else { Some(&mut *stop) };
             let limit =
                 if already_stopped { limits.start_or_continue_cleanup() } else { limits.post };
-            let end = self.run_playbook(playbook, limit, &results, signal, log).await;
+            let (end, explanation) =
+                self.run_playbook(playbook, limit, &results, signal, log).await;
             // A cleanup playbook after a stop does not change the result.
             if !already_stopped {
-                results.record_post(&playbook.canonical, &end);
+                results.record_post(&end, &explanation);
             }
         }
         self.finish(&results, started_at, log).await
@@ -496,12 +497,12 @@ impl PreparedBuild<'_> {
         }
     }
 
-    /// Runs one playbook within its time limit and returns how it ended; the caller adds the end to
-    /// the results. `results` only gives post-run playbooks `zuul_success` and `zuul_will_retry`. A
-    /// stop request ends the playbook early, unless `stop` is `None`. Stores its entry for
-    /// `job-output.json`, its lost hosts and the failure pattern that matched, which only main
-    /// playbooks have, in `self`. From then on the log also masks what the job returned for
-    /// masking.
+    /// Runs one playbook within its time limit and returns how it ended, with an explanation from
+    /// [`crate::playbook_failure`]; the caller adds both to the results. `results` only gives
+    /// post-run playbooks `zuul_success` and `zuul_will_retry`. A stop request ends the playbook
+    /// early, unless `stop` is `None`. Stores its entry for `job-output.json`, its lost hosts and
+    /// the failure pattern that matched, which only main playbooks have, in `self`. From then on
+    /// the log also masks what the job returned for masking.
     async fn run_playbook(
         &mut self,
         playbook: &PreparedPlaybook,
@@ -509,8 +510,9 @@ impl PreparedBuild<'_> {
         results: &ResultTracker,
         stop: Option<&mut StopSignal>,
         log: &mut JobLog<'_>,
-    ) -> PlaybookEnd {
+    ) -> (PlaybookEnd, String) {
         self.find_left_files(playbook);
+        let stop_signal = stop.as_deref().cloned();
         let inventory = self.inventory(playbook);
         let expressions = &self.attempt.job.job.run_time.failure_output;
         let is_main = playbook.phase == PlaybookPhase::Run;
@@ -564,7 +566,16 @@ impl PreparedBuild<'_> {
         if let Some(trouble) = trouble {
             log.say(&trouble);
         }
-        outcome.end
+        let reason = stop_signal.and_then(|stop| stop.reason());
+        // After what the playbook returned for masking is known.
+        let explanation = outcome.failure.explain(
+            &outcome.end,
+            &playbook.phase.banner().to_lowercase(),
+            &playbook.canonical,
+            reason.as_deref(),
+            &log.redactor,
+        );
+        (outcome.end, explanation)
     }
 
     /// Adds the files that earlier playbooks left in the home directory of `playbook`, and that its
@@ -758,8 +769,13 @@ impl PreparedBuild<'_> {
         if let Err(error) = write_record(jobdir, &Value::Array(self.records)) {
             log.say(&format!("job-output.json could not be written: {error}"));
         }
+        let result = results.result(returned.may_retry());
+        if let (Some(lookup), Some(agent)) = (job.holder, &self.nodes.agent) {
+            let access = (jobdir, self.attempt.settings, agent);
+            held_nodes::admit_holder(lookup, result, access, job.nodes, log).await;
+        }
         RunEnd {
-            result: results.result(returned.may_retry()),
+            result,
             detail: results.why().map(|why| short(&log.redactor.text(why))),
             started_at: Some(started_at),
             ended_at: now(),

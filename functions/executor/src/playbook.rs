@@ -6,6 +6,7 @@ use crate::disk::DiskWatch;
 use crate::job::StopSignal;
 use crate::jobdir::{Jobdir, TRUSTED, write_private};
 use crate::joblog::JobLog;
+use crate::playbook_failure::FailureWatch;
 use crate::process::{Group, read_bounded};
 use crate::process_watch::ProcessWatch;
 use crate::receiver::{CallbackMessage, LINGER, PlaybookRecord, Receiver};
@@ -152,6 +153,8 @@ pub struct PlaybookOutcome {
     pub unreachable: BTreeSet<String>,
     /// The failure pattern that its output matched, if any.
     pub failure_output: Option<String>,
+    /// What failed in it.
+    pub failure: FailureWatch,
 }
 
 /// Runs a playbook in a sandbox to its end, writing its output to `log`. Returns how it ended, its
@@ -171,6 +174,7 @@ pub async fn run(
         record,
         unreachable: BTreeSet::new(),
         failure_output: None,
+        failure: FailureWatch::default(),
     };
     let files = PlaybookFiles::new(context.jobdir, playbook);
     outcome.end = match files.write(context, playbook, &inputs) {
@@ -242,7 +246,15 @@ async fn watch(
                     }
                 }
                 Some(CallbackMessage::Failing) if playbook.phase == PlaybookPhase::Run => log.will_fail(),
-                Some(other) => outcome.record.add(other),
+                Some(CallbackMessage::Failed(failure)) => outcome.failure.add(failure),
+                Some(other) => {
+                    match &other {
+                        CallbackMessage::Play { name, .. } => outcome.failure.start_play(name),
+                        CallbackMessage::Task { name, .. } => outcome.failure.start_task(name),
+                        _ => {}
+                    }
+                    outcome.record.add(other);
+                }
                 None => break,
             },
             ended = ansible.wait(), if status.is_none() => {
@@ -285,6 +297,7 @@ async fn watch(
     }
     if !output.trim().is_empty() {
         log.say_output(output.trim());
+        outcome.failure.observe_output(output.trim());
     }
     match (killed, status) {
         (Some(killed), _) => killed,

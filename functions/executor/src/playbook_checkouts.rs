@@ -390,6 +390,7 @@ mod tests {
                 inherited: &inherited,
                 scope: AttemptScope::Whole,
                 lease: &Lease::unlimited(),
+                holder: None,
             };
             prepare_playbooks(&job, &sources, &jobdir).await
         };

@@ -1,6 +1,7 @@
 //! Receives messages of a playbook's callback plugin over a Unix socket, and builds the playbook's
 //! entry in `job-output.json` (Z7.4).
 
+use crate::playbook_failure::TaskFailure;
 use serde::Deserialize;
 use serde_json::{Map, Value, json};
 use std::path::Path;
@@ -73,6 +74,8 @@ pub enum CallbackMessage {
     },
     /// A task failed and no rescue block handles it.
     Failing,
+    /// A task failed on a host, or lost it.
+    Failed(TaskFailure),
     /// The playbook has ended.
     Stats {
         /// Counts per host.
@@ -99,7 +102,11 @@ impl CallbackMessage {
                 VALUE_BYTES + host.len() + at.len() + memory_of(result)
             }
             Self::Stats { stats } => memory_of(stats),
-            Self::Started | Self::Log { .. } | Self::Unreachable { .. } | Self::Failing => 0,
+            Self::Started
+            | Self::Log { .. }
+            | Self::Unreachable { .. }
+            | Self::Failing
+            | Self::Failed(_) => 0,
         }
     }
 }

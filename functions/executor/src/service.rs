@@ -14,6 +14,7 @@ pub use slots::WAIT_SECONDS;
 
 use crate::archive::{self, LogCopy};
 use crate::claim::{self, BuildMessage, Claimed, Claims, QueueWakeup};
+use crate::held_nodes::StoredHolders;
 use crate::job::{AttemptScope, JobAttempt, Lease, OpenedSecrets, Runner, StopSignal, Stopper};
 use crate::jobdir::log_path;
 use crate::live::LiveLogRegistry;
@@ -344,17 +345,20 @@ impl ExecutorService {
             Ok(secrets) => (secrets, None),
             Err(error) => (OpenedSecrets::default(), Some(error)),
         };
+        let (order, nodes) = (claimed.order.clone(), claimed.nodes.clone());
+        let holders = StoredHolders { ports: &self.ports, order: &order, nodes: &nodes };
         let job = JobAttempt {
-            order: &claimed.order.clone(),
+            order: &order,
             job: &claimed.job.clone(),
             speculation: &claimed.speculation.clone(),
-            nodes: &claimed.nodes.clone(),
+            nodes: &nodes,
             node_key: self.options.node_key.as_deref().filter(|_| !claimed.nodes.is_empty()),
             secrets: &secrets,
             child_jobs: &claimed.child_jobs.clone(),
             inherited: &std::mem::take(&mut claimed.inherited),
             scope,
             lease: &self.lease,
+            holder: Some(&holders),
         };
         let mut updates = observer.updates();
         let execution = async {

@@ -21,6 +21,9 @@ use tokio::process::Command;
 /// The time to wait for a node's answer. Afterwards Ansible's own connection retries decide.
 const OPEN_SECONDS: u64 = 15;
 
+/// The maximum length of what ssh prints, in bytes.
+const TEXT_BYTES_MAX: usize = 2_000;
+
 /// The SSH agent could not be started. The build is retried.
 #[derive(Debug, thiserror::Error)]
 #[error("could not start an SSH agent with the build's keys: {message}")]
@@ -250,26 +253,8 @@ async fn open(
     agent: &Agent,
     node: &NodeAccess,
 ) -> Result<(SharedConnection, Option<String>), String> {
-    let state = jobdir.state_of("ssh").map_err(|error| error.to_string())?;
-    let sandbox = Sandbox { settings, jobdir, trust: CodeTrust::Untrusted, state: &state };
-    let environment = BTreeMap::from([
-        ("HOME", jobdir.home.display().to_string()),
-        ("SSH_AUTH_SOCK", agent.socket.display().to_string()),
-    ]);
-    let mut command = sandbox.command(Path::new("/usr/bin/ssh"), &environment);
-    let seconds = format!("ConnectTimeout={OPEN_SECONDS}");
-    command.args([
-        "-M",
-        "-x",
-        "-a",
-        "-o",
-        "ControlPersist=no",
-        "-o",
-        "BatchMode=yes",
-        "-o",
-        &seconds,
-    ]);
-    command.args(["-p", &node.ssh_port.to_string(), "-l", &node.username, &node.interface_ip]);
+    let mut command =
+        ssh_command(jobdir, settings, agent, node, &["-M", "-o", "ControlPersist=no"])?;
     // The remote `cat` keeps the connection open until the standard input is closed.
     command.arg("command -v python3 || command -v /usr/libexec/platform-python || echo auto; exec cat >/dev/null");
     command.stdin(Stdio::piped());
@@ -288,7 +273,68 @@ async fn open(
             let python = line.trim().to_owned();
             Ok((SharedConnection(process), Some(python).filter(|path| path.starts_with('/'))))
         }
-        Ok(_) => Err(crate::process::read_bounded(stderr, 2_000).await.trim().to_owned()),
+        Ok(_) => Err(crate::process::read_bounded(stderr, TEXT_BYTES_MAX).await.trim().to_owned()),
+        Err(_) => Err(format!("no answer within {OPEN_SECONDS} seconds")),
+    }
+}
+
+/// Returns the command that runs `ssh` to a node in a sandbox, with these options in addition; the
+/// caller adds what runs on the node. The error is the reason for the log.
+fn ssh_command(
+    jobdir: &Jobdir,
+    settings: &AnsibleSettings,
+    agent: &Agent,
+    node: &NodeAccess,
+    options: &[&str],
+) -> Result<Command, String> {
+    let state = jobdir.state_of("ssh").map_err(|error| error.to_string())?;
+    let sandbox = Sandbox { settings, jobdir, trust: CodeTrust::Untrusted, state: &state };
+    let environment = BTreeMap::from([
+        ("HOME", jobdir.home.display().to_string()),
+        ("SSH_AUTH_SOCK", agent.socket.display().to_string()),
+    ]);
+    let mut command = sandbox.command(Path::new("/usr/bin/ssh"), &environment);
+    let seconds = format!("ConnectTimeout={OPEN_SECONDS}");
+    command.args(options).args(["-x", "-a", "-o", "BatchMode=yes", "-o", &seconds]);
+    command.args(["-p", &node.ssh_port.to_string(), "-l", &node.username, &node.interface_ip]);
+    Ok(command)
+}
+
+/// Adds a line to the `authorized_keys` of the login on a node, so that the owner of the key may
+/// log in there. `key` must be one line. The error is the reason for the log: ssh's message, or
+/// that the node did not answer in time.
+pub async fn add_authorized_key(
+    jobdir: &Jobdir,
+    settings: &AnsibleSettings,
+    agent: &Agent,
+    node: &NodeAccess,
+    key: &str,
+) -> Result<(), String> {
+    let mut command = ssh_command(jobdir, settings, agent, node, &[])?;
+    // The key is passed as input: the shell of the node does not see it. The file may lack its last
+    // line break.
+    command.arg(
+        "umask 077; mkdir -p ~/.ssh && { echo; cat; } >> ~/.ssh/authorized_keys && echo added",
+    );
+    command.stdin(Stdio::piped());
+    let mut process = Group::spawn(&mut command).map_err(|error| error.to_string())?;
+    let (Some(mut stdin), Some(stdout), Some(stderr)) =
+        (process.stdin(), process.stdout(), process.stderr())
+    else {
+        return Err("no pipes".to_owned());
+    };
+    let line = format!("{key}\n");
+    let add = async {
+        let _ = stdin.write_all(line.as_bytes()).await;
+        drop(stdin);
+        tokio::join!(
+            crate::process::read_bounded(stdout, TEXT_BYTES_MAX),
+            crate::process::read_bounded(stderr, TEXT_BYTES_MAX)
+        )
+    };
+    match tokio::time::timeout(Duration::from_secs(OPEN_SECONDS), add).await {
+        Ok((output, _)) if output.trim() == "added" => Ok(()),
+        Ok((_, errors)) => Err(errors.trim().to_owned()),
         Err(_) => Err(format!("no answer within {OPEN_SECONDS} seconds")),
     }
 }

@@ -1,5 +1,6 @@
 //! Autohold requests: operators ask to keep the nodes of failed builds.
 
+use crate::authorized_key::authorized_key;
 use crate::{CommandAuthor, StoreCommandError};
 use sluice_config::pattern::Pattern;
 use sluice_config::tenant::Permission;
@@ -31,13 +32,15 @@ pub struct AutoholdSettings {
     pub count: u32,
     /// Seconds for which they are held; `None` or 0 until the request is deleted.
     pub node_expiration_seconds: Option<u64>,
+    /// The holder's public key, the content of a `.pub` file of OpenSSH, with which the holder may
+    /// log in on the nodes; `None` where the key of the pool is used.
+    pub ssh_key: Option<String>,
 }
 
-/// Creates an autohold request and returns it.
+/// Creates an autohold request and returns it. Its id was never used before in the tenant.
 ///
-/// # Errors
-/// When the reason is empty, the count or the ref's expression cannot be used, the tenant has the
-/// maximum number of requests already, or the store does not answer.
+/// # Errors When the reason is empty, the count, the key or the ref's expression cannot be used,
+/// the tenant has the maximum number of requests already, or the store does not answer.
 pub async fn create_autohold(
     ports: &Ports,
     tenant: &TenantName,
@@ -65,6 +68,8 @@ pub async fn create_autohold(
             "could not create the autohold request: the count must be from 1 to {COUNT_MAX}"
         )));
     }
+    let ssh_key = settings.ssh_key.as_deref().map(authorized_key).transpose();
+    let ssh_key = ssh_key.map_err(StoreCommandError::Invalid)?;
     let description = format!(
         "hold the nodes of {} failed builds in {} at {ref_filter}, of the job {}: {reason}",
         settings.count, settings.project, settings.job
@@ -77,8 +82,10 @@ pub async fn create_autohold(
                 requests.len()
             )));
         }
+        let last_id = autohold::LastId::load(ports, tenant).await?;
+        let (id, write_of_id) = last_id.next(&requests)?;
         let request = Autohold {
-            id: autohold::next_id(&requests),
+            id,
             tenant: tenant.clone(),
             project: settings.project.clone(),
             job: JobName::from(settings.job.as_str()),
@@ -87,11 +94,12 @@ pub async fn create_autohold(
             by: author.name.clone(),
             max_count: settings.count,
             node_expiration_seconds: settings.node_expiration_seconds.filter(|time| *time > 0),
+            ssh_key: ssh_key.clone(),
             created_at: ports.clock.now(),
             held: Vec::new(),
         };
         let audit = author.audit(ports, tenant, Permission::Autohold, &description)?;
-        let writes = vec![autohold::create(&request)?, audit];
+        let writes = vec![autohold::create(&request)?, write_of_id, audit];
         if ports.records.commit(writes, &ports.entropy.token()).await?
             == TransactionOutcome::Written
         {

@@ -8,6 +8,7 @@
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 mod author;
+mod authorized_key;
 mod autohold;
 mod enqueue;
 mod error;

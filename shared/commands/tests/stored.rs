@@ -149,6 +149,7 @@ async fn autohold_requests_are_stored_with_their_audit() {
         reason: "  look  ".to_owned(),
         count: 1,
         node_expiration_seconds: Some(0),
+        ssh_key: None,
     };
     let made = create_autohold(&ports, &tenant(), &settings, &author()).await.unwrap();
     assert_eq!((made.id.as_str(), made.ref_filter.as_str()), ("0000000001", "refs/pull/7/head"));
@@ -158,6 +159,7 @@ async fn autohold_requests_are_stored_with_their_audit() {
         AutoholdSettings { count: 0, ..settings.clone() },
         AutoholdSettings { count: 41, ..settings.clone() },
         AutoholdSettings { change: None, git_ref: Some("(".to_owned()), ..settings.clone() },
+        AutoholdSettings { ssh_key: Some("no key".to_owned()), ..settings.clone() },
     ] {
         let refused = create_autohold(&ports, &tenant(), &unusable, &author()).await;
         assert!(matches!(refused, Err(StoreCommandError::Invalid(_))), "{refused:?}");
@@ -166,4 +168,10 @@ async fn autohold_requests_are_stored_with_their_audit() {
     let again = delete_autohold(&ports, &tenant(), &made.id, &author()).await;
     assert!(matches!(again, Err(StoreCommandError::NotFound(_))), "{again:?}");
     assert_eq!(audit::newest(&ports, &tenant(), 10).await.unwrap().len(), 2);
+    // A late command about the deleted request must not mean another one.
+    let next = create_autohold(&ports, &tenant(), &settings, &author()).await.unwrap();
+    assert_eq!(next.id, "0000000002");
+    let other = TenantName::from("other");
+    let first = create_autohold(&ports, &other, &settings, &author()).await.unwrap();
+    assert_eq!(first.id, "0000000001", "each tenant counts by itself");
 }

@@ -36,8 +36,12 @@ pub struct Autohold {
     /// The number of builds whose nodes are to be kept; further ones are not.
     pub max_count: u32,
     /// Seconds for which the nodes of a build are kept. With `None` or 0 they are kept until an
-    /// operator deletes the request, at most ten years.
+    /// operator deletes the request.
     pub node_expiration_seconds: Option<u64>,
+    /// The holder's public key as a line of `authorized_keys`, which the executor adds to the nodes
+    /// of a build that meets the request. `None` where the holder uses the key of the pool.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ssh_key: Option<String>,
     /// When the request was made.
     pub created_at: Timestamp,
     /// The builds whose nodes are or were kept.
@@ -54,12 +58,9 @@ pub struct HeldNodes {
     pub provider: ProviderName,
     /// The nodes.
     pub nodes: Vec<NodeId>,
-    /// Until when.
-    pub until: Timestamp,
+    /// Until when; `None` until the request is deleted.
+    pub until: Option<Timestamp>,
 }
-
-/// How long nodes without an expiry are kept: ten years.
-const FOR_EVER_MILLIS: u64 = 3_650 * 86_400_000;
 
 impl Autohold {
     /// Returns the number of builds whose nodes the request has kept.
@@ -68,18 +69,23 @@ impl Autohold {
     }
 
     /// Returns until when nodes that the request holds from `now` on are kept: for its
-    /// `node_expiration_seconds`, or ten years where that is unset or 0.
-    pub fn until(&self, now: Timestamp) -> Timestamp {
-        match self.node_expiration_seconds.filter(|seconds| *seconds > 0) {
-            Some(seconds) => now.plus_seconds(seconds),
-            None => now.plus_millis(FOR_EVER_MILLIS),
-        }
+    /// `node_expiration_seconds`; `None` where that is unset or 0, until the request is deleted.
+    pub fn until(&self, now: Timestamp) -> Option<Timestamp> {
+        let seconds = self.node_expiration_seconds.filter(|seconds| *seconds > 0);
+        seconds.map(|seconds| now.plus_seconds(seconds))
+    }
+
+    /// Returns when the last of its holds ends; `None` without any, and where one of them has no
+    /// end.
+    pub fn last_until(&self) -> Option<Timestamp> {
+        let ends: Option<Vec<Timestamp>> = self.held.iter().map(|held| held.until).collect();
+        ends?.into_iter().max()
     }
 
     /// Returns when the request expired: its count was reached and the hold of all its nodes has
     /// ended. `None` while it has not expired.
     pub fn expired_at(&self, now: Timestamp) -> Option<Timestamp> {
-        let last = self.held.iter().map(|held| held.until).max()?;
+        let last = self.last_until()?;
         (self.current_count() >= self.max_count && last <= now).then_some(last)
     }
 }
@@ -139,6 +145,7 @@ mod tests {
             by: "ada".to_owned(),
             max_count,
             node_expiration_seconds: None,
+            ssh_key: None,
             created_at: Timestamp(0),
             held: Vec::new(),
         }
@@ -149,7 +156,7 @@ mod tests {
             build: "b".into(),
             provider: "p".into(),
             nodes: Vec::new(),
-            until: Timestamp(until),
+            until: Some(Timestamp(until)),
         }
     }
 
@@ -191,11 +198,10 @@ mod tests {
             (None, Some(Timestamp(5)))
         );
         request.node_expiration_seconds = Some(60);
-        assert_eq!(request.until(Timestamp(0)), Timestamp(60_000));
+        assert_eq!(request.until(Timestamp(0)), Some(Timestamp(60_000)));
         request.node_expiration_seconds = Some(0);
-        assert!(
-            request.until(Timestamp(0)) > Timestamp(86_400_000 * 365),
-            "as in Zuul, 0 means no expiry"
-        );
+        assert_eq!(request.until(Timestamp(0)), None, "as in Zuul, 0 means no expiry");
+        request.held[0].until = None;
+        assert_eq!(request.expired_at(Timestamp(u64::MAX)), None, "a hold without an end stays");
     }
 }

@@ -18,6 +18,9 @@ pub const REASONS_MAX: usize = 24;
 /// The most bytes of one stored reason.
 pub const REASON_BYTES_MAX: usize = 500;
 
+/// The most bytes of the stored reason why an attempt of a job does not count.
+pub const RETRY_REASON_BYTES_MAX: usize = 250;
+
 /// The most bytes of the stored reason why a change cannot be tested. Its report shows it.
 pub const WHY_BYTES_MAX: usize = 8 << 10;
 
@@ -185,6 +188,10 @@ pub struct Job {
     /// sent again. `None` before.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub sent_at: Option<Timestamp>,
+    /// Why the attempt before the latest one does not count, while another one is to be ordered or
+    /// under way; at most [`RETRY_REASON_BYTES_MAX`] bytes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub retry_reason: Option<String>,
     /// The number of times the queue sent its build to the executors again because none had claimed
     /// it.
     #[serde(default, skip_serializing_if = "is_zero")]
@@ -295,6 +302,7 @@ impl Job {
             waits_for: None,
             semaphores_requested_at: None,
             sent_at: None,
+            retry_reason: None,
             resend_count: 0,
             alternative: 0,
             semaphores_first: false,
@@ -407,8 +415,8 @@ impl Item {
     }
 
     /// Appends a decision made at `at` with its reason, cut to [`REASON_BYTES_MAX`]. Does nothing
-    /// where the text equals the last one. Drops the oldest decision beyond [`REASONS_MAX`]. Returns
-    /// whether it was added.
+    /// where the text equals the last one. Drops the oldest decision beyond [`REASONS_MAX`].
+    /// Returns whether it was added.
     pub fn add_reason(&mut self, at: Timestamp, reason: impl Into<String>) -> bool {
         let text = cut(&reason.into(), REASON_BYTES_MAX);
         if self.reasons.last().is_some_and(|last| last.text == text) {

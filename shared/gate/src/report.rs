@@ -1,13 +1,15 @@
 //! Reports: their texts and the actions that deliver them to forges, mail and MQTT.
 //!
-//! [`message_template`] fills in names in messages, and [`jobs`] formats jobs. [`github`] and
-//! [`gerrit`] make the actions on changes, [`notify`] and [`mqtt_payload`] those for mail and MQTT.
+//! [`message_template`] fills in names in messages, and [`jobs`] formats jobs; [`neutral_text`]
+//! keeps texts of jobs from acting as markup. [`github`] and [`gerrit`] make the actions on
+//! changes, [`notify`] and [`mqtt_payload`] those for mail and MQTT.
 
 mod gerrit;
 mod github;
 mod jobs;
 mod message_template;
 pub mod mqtt_payload;
+mod neutral_text;
 mod notify;
 mod occasion;
 
@@ -269,7 +271,7 @@ impl Planner<'_> {
         let words = MessageContext { queue: &self.head.key, pipeline, change, url, page: &page };
         let mut text = occasion.headline(&pipeline.messages, &words, why);
         if !occasion.is_beginning() && !item.jobs.is_empty() {
-            text.push_str(&format!("\n{page}\n\n"));
+            text.push_str(&format!("\nPipeline {}: {page}\n\n", pipeline.name));
             let build_page = |build: &BuildId| self.build_page(build);
             text.extend(item.reported_jobs().map(|job| job_line(job, self.now, build_page)));
             text.push_str(&warnings(&item.jobs));

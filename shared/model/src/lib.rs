@@ -16,6 +16,7 @@ pub mod id;
 pub mod job;
 pub mod name;
 pub mod node;
+pub mod plain_text;
 mod text;
 pub mod time;
 pub mod wakeup;

@@ -7,9 +7,6 @@ use crate::failures;
 use crate::ledger::Ledger;
 use crate::node::{HoldRef, NodeEvent};
 
-/// Seconds for which an operator's hold lasts: ten years, until the operator releases the node.
-const HOLD_SECONDS: u64 = 10 * 365 * 86_400;
-
 /// Applies the commands in their order, as far as the commit has room, and has the commit consume
 /// each that was applied or cannot be applied any more.
 pub(crate) fn apply_commands(ledger: &mut Ledger<'_>) {
@@ -40,9 +37,8 @@ fn apply(ledger: &mut Ledger<'_>, command: &PoolCommand) -> Result<(), &'static 
             why_not_held(found).map_or(Ok(()), Err)?;
             let separator = if reason.is_empty() { "" } else { ": " };
             let reason = format!("held by {by}{separator}{reason}");
-            let until = command.at.plus_seconds(HOLD_SECONDS);
             let hold = Some(HoldRef { tenant: command.tenant.clone(), id: None });
-            ledger.advance(node, NodeEvent::Held { reason, until, hold });
+            ledger.advance(node, NodeEvent::Held { reason, until: None, hold });
         }
         PoolCommandKind::ReleaseNode { node } => {
             let found = ledger.nodes.get(node).ok_or("there is no such node")?;

@@ -338,7 +338,10 @@ impl<'a> Ledger<'a> {
                 }
                 NodeState::Testing { next_check_at, .. } => (*next_check_at).max(soon),
                 // A wakeup announces an early release; this recovers from a lost one.
-                NodeState::Hold { until, .. } => (*until).min(now.plus_seconds(60)),
+                NodeState::Hold { until, .. } => {
+                    let look_at = now.plus_seconds(60);
+                    until.map_or(look_at, |until| until.min(look_at))
+                }
                 // A wakeup announces the end of a build; this recovers from a lost one.
                 NodeState::Ready { .. } | NodeState::InUse { .. } | NodeState::Used { .. } => {
                     now.plus_seconds(60)

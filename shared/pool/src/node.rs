@@ -185,8 +185,9 @@ pub enum NodeState {
         machine: Machine,
         /// Why it is held.
         reason: String,
-        /// Until when it is held.
-        until: Timestamp,
+        /// Until when it is held; `None` until it is released.
+        #[serde(default)]
+        until: Option<Timestamp>,
         /// The hold request; `None` if an operator holds the node itself.
         #[serde(default, skip_serializing_if = "Option::is_none")]
         hold: Option<HoldRef>,
@@ -228,8 +229,8 @@ pub enum NodeEvent {
     Held {
         /// Why it is held.
         reason: String,
-        /// Until when it is held.
-        until: Timestamp,
+        /// Until when it is held; `None` until it is released.
+        until: Option<Timestamp>,
         /// The hold request.
         hold: Option<HoldRef>,
     },

@@ -117,7 +117,7 @@ fn observe_node(ledger: &mut Ledger<'_>, node: &PoolNode) {
         NodeState::Hold { until, .. } => {
             if ledger.facts.released.contains(id) {
                 ledger.delete_node(id, "its hold request was removed");
-            } else if *until <= ledger.now {
+            } else if until.is_some_and(|until| until <= ledger.now) {
                 ledger.delete_node(id, "its hold expired");
             }
         }

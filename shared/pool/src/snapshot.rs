@@ -292,8 +292,8 @@ pub enum BuildFact {
     EndedHeld {
         /// Why they are held.
         reason: String,
-        /// Until when they are held.
-        until: Timestamp,
+        /// Until when they are held; `None` until they are released.
+        until: Option<Timestamp>,
         /// The hold request that applies.
         hold: Option<HoldRef>,
     },

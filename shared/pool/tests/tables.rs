@@ -507,7 +507,10 @@ fn a_held_node_stays_until_its_hold_expires() {
     world.cell.requests = vec![request(1, &["small"])];
     world.settle();
     let until = world.now.plus_seconds(3_600);
-    world.build(1, BuildFact::EndedHeld { reason: "to look at it".into(), until, hold: None });
+    world.build(
+        1,
+        BuildFact::EndedHeld { reason: "to look at it".into(), until: Some(until), hold: None },
+    );
     world.settle();
     assert_eq!((world.node_states(), world.state(1).as_str()), (vec!["hold"], "removed"));
     world.now = until;
@@ -522,7 +525,10 @@ fn a_held_node_uses_quota_until_its_hold_request_is_removed() {
     world.cell.requests = vec![request(1, &["small"])];
     world.settle();
     let until = world.now.plus_seconds(360_000);
-    world.build(1, BuildFact::EndedHeld { reason: "to look at it".into(), until, hold: None });
+    world.build(
+        1,
+        BuildFact::EndedHeld { reason: "to look at it".into(), until: Some(until), hold: None },
+    );
     world.settle();
     world.cell.requests.push(request(2, &["small"]));
     world.now = world.now.plus_seconds(3_600);

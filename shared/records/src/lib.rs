@@ -35,6 +35,7 @@
 //! | node request | same | `request#<row>` | gate, launcher, executor |
 //! | command to a provider | same | `command#<time>-<token>` | api, operators; launcher removes it |
 //! | autohold request | `autohold#<tenant>` | `<id>` | operators, launcher |
+//! | last id of an autohold request | `autohold#<tenant>#last` | `id` | operators |
 //! | write over the API or by an operator | `audit#<tenant>` | time, counted down | api, operators |
 //! | image | `image#<tenant>/<image>` | `head`, `request-build` | images |
 //! | session of an executor | `session#<id>` | `head` | executor |

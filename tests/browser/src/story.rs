@@ -20,7 +20,10 @@ use sluice_gate::{Entry, Head, Slot, SlotStatus};
 use sluice_memory::World;
 use sluice_model::build::BuildResult;
 use sluice_model::{BuildId, Timestamp};
+use sluice_records::codec::encode_first;
+use sluice_records::provider;
 use sluice_records::session::LiveLogServer;
+use sluice_runtime::record::{Expect, Write};
 use sluice_runtime::{Objects, PortError};
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -88,6 +91,41 @@ pub struct TestSystem {
     pub logs: Arc<StoryLogs>,
     /// The API.
     pub api: Arc<Api>,
+}
+
+impl TestSystem {
+    /// Writes a node of a provider that is held for a build.
+    ///
+    /// # Errors
+    /// When the record cannot be made.
+    pub fn write_held_node(
+        &self,
+        node: &str,
+        provider: &str,
+        build: &BuildId,
+    ) -> Result<(), PortError> {
+        let machine = serde_json::json!({
+            "instance": "i-1", "private_ipv4": "10.0.0.7", "public_ipv4": null, "public_ipv6": null,
+            "ssh_port": null, "launched_at": 0,
+        });
+        let hold = serde_json::json!({
+            "machine": machine, "reason": "to look at it", "until": null,
+            "hold": {"tenant": TENANT, "id": "0000000001"},
+        });
+        let body = serde_json::json!({
+            "id": node, "label": "small", "provider": provider, "region": null, "az": null,
+            "origin": {"cloud": {"client_token": "t", "image_id": "i", "flavor": "f",
+                "resources": {"instances": 1}}},
+            "allocated_to": {"row": "200-0000-000000000001", "build": build},
+            "state": {"hold": hold}, "attempt": 1, "username": "zuul", "ssh_port": 2222,
+            "python_path": null, "interface": "private", "boot_timeout_seconds": 60,
+            "created_at": 0, "updated_at": 0,
+        });
+        let key = provider::node_key(&provider.into(), &node.into());
+        let record = encode_first(key, &body)?;
+        self.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
+        Ok(())
+    }
 }
 
 /// The address of the executor's live logs.
@@ -208,7 +246,14 @@ async fn gate(writer: &mut Writer) -> Result<(), PortError> {
             &C,
             1,
             &[
-                ("unit", Ended(BuildResult::Failure, 41, Some("2 of 314 tests failed"))),
+                (
+                    "unit",
+                    Ended(
+                        BuildResult::Failure,
+                        41,
+                        Some("2 of 314 tests failed\nIn the run playbook unit.yaml."),
+                    ),
+                ),
                 ("docs", Running(30)),
             ],
             &[

@@ -5,6 +5,9 @@
 use sluice_browser_tests::browser::{Browser, Colours, Viewport};
 use sluice_browser_tests::serve::{TestServer, serve};
 use sluice_browser_tests::story::{self, B, C, D, TestSystem, build_id, item_id};
+use sluice_gate::autohold::{Autohold, HeldNodes};
+use sluice_model::{ProjectName, Timestamp};
+use sluice_records::autohold;
 use std::path::PathBuf;
 
 const WIDE: Viewport = Viewport { size: (1440, 1500), colours: Colours::Light };
@@ -122,6 +125,48 @@ async fn the_builds_page_lists_and_filters() {
         .unwrap();
     has(&failures, &["org/lib #13", "selected=\"\""]);
     assert!(!failures.contains(&build_id(&D, "unit", 1).to_string()));
+}
+
+/// N15, Z9.1: the page of a failed build says what failed, and how to log in on its held node.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_build_page_says_what_failed_and_how_to_log_in() {
+    let page = Page::open().await;
+    let build = build_id(&C, "unit", 1);
+    let held = HeldNodes {
+        build: build.clone(),
+        provider: "p".into(),
+        nodes: vec!["node".into()],
+        until: None,
+    };
+    let request = Autohold {
+        id: "0000000001".to_owned(),
+        tenant: "acme".into(),
+        project: ProjectName::new("github.com", "org/lib"),
+        job: "unit".into(),
+        ref_filter: ".*".to_owned(),
+        reason: "to look at it".to_owned(),
+        by: "ada".to_owned(),
+        max_count: 1,
+        node_expiration_seconds: None,
+        ssh_key: Some("ssh-ed25519 AAAA <b>ada</b>".to_owned()),
+        created_at: Timestamp(0),
+        held: vec![held],
+    };
+    page.story.world.write_unchecked(autohold::create(&request).unwrap());
+    page.story.write_held_node("node", "p", &build).unwrap();
+    let document = page.render(&format!("/t/acme/build/{build}"), WIDE, "build-held").await;
+    has(
+        &document,
+        &[
+            "2 of 314 tests failed\nIn the run playbook unit.yaml.",
+            "ssh -i PRIVATE_KEY_FILE zuul@10.0.0.7 -p 2222",
+            "until the request is deleted",
+            "ssh-ed25519 AAAA &lt;b&gt;ada&lt;/b&gt;",
+        ],
+    );
+    let path = format!("/t/acme/buildset/{}", item_id(&C));
+    let document = page.render(&path, WIDE, "buildset-failed").await;
+    has(&document, &["2 of 314 tests failed"]);
 }
 
 /// Z7.4: the log of a running build is followed.

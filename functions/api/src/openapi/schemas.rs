@@ -359,6 +359,7 @@ fn builds() -> Vec<(&'static str, Value)> {
         ("event_timestamp?", or_null(time())),
         ("queue_item_uuid?", text()),
         ("buildset?", object(&[("uuid", text()), ("refs?", list(named("BuildRef")))])),
+        ("held_nodes?", list(named("HeldNode"))),
     ]);
     let build_time = object(&[
         ("_id", count()),
@@ -458,9 +459,32 @@ fn nodes() -> Vec<(&'static str, Value)> {
         ("node_expiration", or_null(count())),
         ("expired", or_null(number())),
         ("nodes", list(held)),
+        ("requested_by", or_null(text())),
+        ("requested_at", time()),
+        ("held_until", or_null(time())),
+        ("ssh_key", or_null(text())),
+        ("held_nodes?", list(named("HeldNode"))),
+    ]);
+    let login = object(&[
+        ("autohold", text()),
+        ("build", text()),
+        ("node", text()),
+        ("provider", text()),
+        ("held_until", or_null(time())),
+        ("address", text()),
+        ("port", count()),
+        ("username", text()),
+        ("ssh_key", or_null(text())),
+        ("ssh", text()),
     ]);
     let label = object(&[("name", text()), ("canonical_name?", text()), ("description?", text())]);
-    vec![("Label", label), ("Node", node), ("NodesetRequest", request), ("Autohold", hold)]
+    vec![
+        ("Label", label),
+        ("Node", node),
+        ("NodesetRequest", request),
+        ("Autohold", hold),
+        ("HeldNode", login),
+    ]
 }
 
 /// Returns the schemas of bodies that the API takes.
@@ -507,6 +531,7 @@ fn requests() -> Vec<(&'static str, Value)> {
         ("change?", or_null(change())),
         ("ref?", optional_text()),
         ("node_hold_expiration?", whole()),
+        ("ssh_key?", optional_text()),
     ]);
     let node = object(&[
         ("state", json!({"enum": ["hold", "used", "outdated"]})),

@@ -33,11 +33,12 @@ const jobRow = (job, now) => {
   }
   // The provider's reason for waiting is shown, except for the normal one.
   const waitReason = job.state === "ordered" && /^nodes \(.*?\)(: (?!queued behind earlier requests$)|, which)/.test(job.waits_for || "") ? job.waits_for : null;
-  const detail = job.result && job.result !== "SUCCESS" ? job.detail : waitReason;
+  const retryReason = !job.result && job.retry_reason ? `retrying: ${job.retry_reason}` : null;
+  const detail = job.result && job.result !== "SUCCESS" ? job.detail : [retryReason, waitReason].filter(Boolean).join("; ");
   return el("li", { class: `job ${tone}`, "data-key": job.name },
     el("span", { class: "mark", "aria-hidden": "true" }, mark),
     el("span", { class: "job-name" }, name, job.voting ? null : el("small", {}, " non-voting"),
-      job.attempt > 1 ? el("small", {}, ` attempt ${job.attempt} of ${job.attempts}`) : null),
+      job.attempt > 1 || job.retry_reason ? el("small", {}, ` attempt ${job.retry_reason && job.state === "waiting" ? job.attempt + 1 : job.attempt} of ${job.attempts}`) : null),
     el("span", { class: "job-text" }, text),
     bar,
     detail ? el("span", { class: "job-detail" }, detail) : null);

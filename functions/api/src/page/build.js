@@ -45,6 +45,11 @@ const followLog = async () => {
   }
 };
 
+// How to log in on a node that is held.
+const heldNodeRow = (node) => el("li", { "data-key": node.node },
+  el("code", {}, node.ssh),
+  el("span", { class: "quiet" }, ` held by autohold request ${node.autohold} ${node.held_until ? `until ${node.held_until} UTC` : "until the request is deleted"}; the key is ${node.ssh_key || "the key of the node pool"}`));
+
 const showBuild = async () => {
   const build = await ask(apiOf("build"));
   const [started, ended] = [moment(build.start_time), moment(build.end_time)];
@@ -61,11 +66,13 @@ const showBuild = async () => {
     ["Logs", build.log_url ? link(build.log_url, "files") : "–"],
   ];
   const artifacts = build.artifacts.filter((artifact) => artifact.name);
+  const heldNodes = build.held_nodes || [];
   show(
     el("p", { class: "crumb", "data-key": "crumb" }, el("a", { href: pageOf("builds") }, "Builds"), " / build"),
     el("h1", { "data-key": "title" }, build.job_name, " ", chip(build.result, !build.start_time)),
-    build.error_detail && el("p", { class: "notice bad", "data-key": "detail" }, build.error_detail),
+    build.error_detail && el("p", { class: "notice bad lines", "data-key": "detail" }, build.error_detail),
     el("dl", { class: "facts", "data-key": "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
+    heldNodes.length > 0 && el("section", { "data-key": "held" }, el("h2", {}, "Held nodes"), el("ul", {}, heldNodes.map(heldNodeRow))),
     artifacts.length > 0 && el("section", { "data-key": "artifacts" }, el("h2", {}, "Artifacts"), el("ul", {}, artifacts.map((artifact) => el("li", {}, link(artifact.url, artifact.name))))),
     document.getElementById("log-frame") ? null : el("section", { id: "log-frame", "data-preserved": "" },
       el("h2", {}, "Log"),

@@ -11,7 +11,8 @@ const buildRow = (build) => {
   const cell = (label, ...content) => el("td", { "data-label": label }, ...content);
   return el("tr", { "data-key": build.uuid || `${build._id}-${build.job_name}` },
     cell("Result", chip(build.result, !build.start_time), build.final === false ? el("small", {}, " not final") : null),
-    cell("Job", build.uuid ? el("a", { href: pageOf("build", build.uuid) }, build.job_name) : build.job_name, build.voting ? null : el("small", {}, " non-voting")),
+    cell("Job", build.uuid ? el("a", { href: pageOf("build", build.uuid) }, build.job_name) : build.job_name, build.voting ? null : el("small", {}, " non-voting"),
+      build.error_detail && build.result !== "SUCCESS" ? el("small", { class: "job-detail" }, build.error_detail.split("\n")[0]) : null),
     cell("Change", link(build.ref.ref_url, refName(build.ref)), el("small", {}, ` ${build.ref.branch || ""}`)),
     build.pipeline ? cell("Pipeline", build.pipeline) : null,
     cell("Duration", took),
@@ -70,7 +71,7 @@ const showBuildset = async () => {
     el("p", { class: "crumb", "data-key": "crumb" }, el("a", { href: pageOf("status") }, "Status"), " / buildset"),
     el("h1", { "data-key": "title" }, refName(ref), " ", chip(buildset.result)),
     item && item.change.title && el("p", { class: "lead", "data-key": "lead" }, item.change.title),
-    buildset.message && el("p", { class: "notice", "data-key": "message" }, buildset.message),
+    buildset.message && el("p", { class: buildset.result && buildset.result !== "SUCCESS" ? "notice bad" : "notice", "data-key": "message" }, buildset.message),
     el("dl", { class: "facts", "data-key": "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
     buildset.builds ? buildTable(buildset.builds, "Builds of this item, including retries") : el("p", { class: "quiet", "data-key": "none" }, "No builds yet."),
     item && item.reasons.length > 0 && el("section", { "data-key": "reasons" }, el("h2", {}, "Decisions and reasons"), el("ol", { class: "reasons" }, item.reasons.map(reasonRow))));

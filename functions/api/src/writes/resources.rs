@@ -57,6 +57,7 @@ pub(super) async fn create_autohold(
         reason: body.required_text("reason")?,
         count: u32::try_from(body.number("count")?.unwrap_or(1)).unwrap_or(COUNT_MAX + 1),
         node_expiration_seconds: body.number("node_hold_expiration")?,
+        ssh_key: body.text("ssh_key")?,
     };
     if settings.change.is_some() && settings.git_ref.is_some() {
         return Err(ErrorResponse::bad("The body must not have both \"change\" and \"ref\"."));

@@ -65,7 +65,8 @@ async fn a_build_that_is_over_says_how_long_it_took_and_where_its_logs_are() {
         (&build["result"], &build["final"], &build["duration"]),
         (&value!("FAILURE"), &value!(true), &value!(41.0))
     );
-    assert_eq!(build["error_detail"], "2 of 314 tests failed");
+    let detail = "2 of 314 tests failed\nIn the run playbook unit.yaml.";
+    assert_eq!(build["error_detail"], detail);
     assert_eq!(build["log_url"], format!("https://ci.example.org/logs/acme/{id}/"));
     assert_eq!(
         build["artifacts"].as_array().unwrap().len(),
@@ -173,7 +174,8 @@ async fn builds_are_filtered() {
     assert_eq!(get(&story.api, "/api/tenant/acme/builds?idx_max=soon").await.status(), 400);
 }
 
-/// N15, Z9.1: a build with held nodes is marked, and can be selected.
+/// N15, Z9.1: a build with held nodes is marked, and can be selected; it and the request say how to
+/// log in on the nodes.
 #[tokio::test]
 async fn a_build_whose_nodes_are_kept_says_so() {
     let story = story().await;
@@ -182,7 +184,7 @@ async fn a_build_whose_nodes_are_kept_says_so() {
         build: id.clone(),
         provider: "p".into(),
         nodes: vec!["node".into()],
-        until: Timestamp(5),
+        until: Some(Timestamp(5)),
     };
     let request = Autohold {
         id: "0000000001".to_owned(),
@@ -194,6 +196,7 @@ async fn a_build_whose_nodes_are_kept_says_so() {
         by: "ada".to_owned(),
         max_count: 1,
         node_expiration_seconds: None,
+        ssh_key: Some("ssh-ed25519 AAAA ada".to_owned()),
         created_at: Timestamp(0),
         held: vec![held],
     };
@@ -212,7 +215,24 @@ async fn a_build_whose_nodes_are_kept_says_so() {
     let others = list("held=0").await;
     assert_eq!(others.as_array().unwrap().len(), all.as_array().unwrap().len() - 1);
     assert!(each(&others, "held").iter().all(|held| **held == value!(false)), "{others}");
-    assert_eq!(json(&story.api, &format!("/api/tenant/acme/build/{id}")).await["held"], true);
+    let path = format!("/api/tenant/acme/build/{id}");
+    let build = json(&story.api, &path).await;
+    assert_eq!((&build["held"], build.get("held_nodes")), (&value!(true), None), "it is gone");
+    story.write_held_node("node", "p", &id).unwrap();
+    let nodes = json(&story.api, &path).await["held_nodes"].clone();
+    let login = value!([{
+        "autohold": "0000000001", "build": id, "node": "node", "provider": "p",
+        "held_until": Timestamp(5).to_iso(), "address": "10.0.0.7", "port": 2222,
+        "username": "zuul", "ssh_key": "ssh-ed25519 AAAA ada",
+        "ssh": "ssh -i PRIVATE_KEY_FILE zuul@10.0.0.7 -p 2222",
+    }]);
+    assert_eq!(nodes, login);
+    let shown = json(&story.api, "/api/tenant/acme/autohold/0000000001").await;
+    assert_eq!((&shown["held_nodes"], &shown["requested_by"]), (&login, &value!("ada")));
+    assert_eq!(shown["held_until"], Timestamp(5).to_iso());
+    let listed = &json(&story.api, "/api/tenant/acme/autohold").await[0];
+    assert_eq!((&listed["requested_by"], &listed["ssh_key"]), (&value!("ada"), &shown["ssh_key"]));
+    assert_eq!((&listed["node_expiration"], listed.get("held_nodes")), (&value!(null), None));
     let buildset = json(&story.api, &format!("/api/tenant/acme/buildset/{}", item_id(&C))).await;
     let of_buildset: Vec<&Value> = buildset["builds"]
         .as_array()

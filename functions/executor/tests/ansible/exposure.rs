@@ -66,7 +66,7 @@ async fn a_build_that_prints_a_secret_fails_at_once() {
     let outcome = story(SecretExposure::Fail, 1000).run().await;
     assert_eq!(outcome.ended.result, Failure, "{}", outcome.log);
     let detail = outcome.ended.detail.as_deref().unwrap();
-    assert!(detail.contains("printed a secret"), "{detail}");
+    assert!(detail.contains("Printed a secret"), "{detail}");
     assert!(outcome.log.contains("RUN END RESULT_SECRET_EXPOSURE"), "{}", outcome.log);
     assert!(!outcome.log.contains(VALUE) && !outcome.log.contains("ok: post-run"));
     assert!(outcome.log.contains("ok: cleanup"), "{}", outcome.log);

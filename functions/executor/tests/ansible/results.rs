@@ -1,7 +1,7 @@
 //! How builds end.
 
 use crate::support::*;
-use sluice_executor::AttemptScope;
+use sluice_executor::{AttemptScope, HolderAccess, HolderLookup};
 use sluice_model::build::BuildResult::{self, *};
 use sluice_model::build::{PlaybookPhase, PlaybookStart};
 use std::path::Path;
@@ -153,6 +153,9 @@ async fn a_node_that_is_gone_does_not_count() {
         "{}",
         outcome.log
     );
+    let detail = outcome.ended.detail.clone().unwrap_or_default();
+    let start = "Node lost: host one could not be reached in task \"command\": ";
+    assert!(detail.starts_with(start), "{detail}\n{}", outcome.log);
 }
 
 /// Z7.1
@@ -170,6 +173,116 @@ async fn a_node_with_another_host_key_is_not_talked_to() {
     );
 }
 
+const NAMED: &str = r#"
+- name: Unit tests
+  hosts: all
+  gather_facts: false
+  tasks:
+    - name: Try
+      block:
+        - command: sh -c 'exit 9'
+      rescue:
+        - debug: msg=rescued
+    - command: sh -c 'exit 8'
+      ignore_errors: true
+    - name: Run the script <b>@all</b>
+      shell: "echo first; echo 'last {{ word }}' >&2; exit 3"
+"#;
+
+/// Z7.1, Z9.1, Z5.4: the end of a failed build names the task, the host, the exit code and what was
+/// printed last, with secrets masked; failures that were handled or ignored are not the cause.
+#[tokio::test]
+async fn a_failed_build_names_what_failed() {
+    let mut story = Story::new(&[(PROJECT, "named.yaml", NAMED)]).with_nodes(&["one", "two"], &[]);
+    story.job.run = vec![untrusted("named")];
+    story.inherited.secret_data = vars(serde_json::json!({ "word": "hunter2" }));
+    let outcome = story.run().await;
+    let detail = outcome.ended.detail.clone().unwrap_or_default();
+    assert_eq!(outcome.ended.result, Failure, "{}", outcome.log);
+    let lines: Vec<&str> = detail.lines().collect();
+    let [what, place] = lines[..] else { panic!("{detail}\n{}", outcome.log) };
+    let hosts = ["one, two", "two, one"].map(|hosts| {
+        format!(
+            "Task \"Run the script <b>@all</b>\" failed on {hosts} (exit code 3): last [REDACTED]"
+        )
+    });
+    assert!(hosts.contains(&what.to_owned()), "{detail}\n{}", outcome.log);
+    let expected = format!("In play \"Unit tests\" of the run playbook {PROJECT}/named.yaml.");
+    assert_eq!(place, expected);
+}
+
+/// Z7.1, Z5.4: a task with `no_log` is named without its message, also in a loop; a role's task is
+/// named with the role; a playbook that Ansible cannot run says why.
+#[tokio::test]
+async fn a_hidden_task_shows_no_message() {
+    let play = |task: &str| {
+        format!("- hosts: localhost\n  gather_facts: false\n  tasks:\n    - name: Log in\n{task}")
+    };
+    let hidden = play("      shell: 'echo pass-phrase; exit 4'\n      no_log: true\n");
+    let looped = play(
+        "      shell: 'echo {{ item }}; exit 4'\n      no_log: true\n      loop: [pass-phrase]\n",
+    );
+    let shown = play("      shell: 'echo {{ item }}; exit 4'\n      loop: [one]\n");
+    let unknown = play("      no_such_module: {}\n");
+    for (text, start) in [
+        (hidden, "Task \"Log in\" failed on localhost\n"),
+        (looped, "Task \"Log in\" failed on localhost\n"),
+        (shown, "Task \"Log in\" failed on localhost (exit code 4): one\n"),
+        (unknown, "Ansible could not run it: "),
+    ] {
+        let mut story = Story::new(&[(PROJECT, "hidden.yaml", &text)]);
+        story.job.run = vec![untrusted("hidden")];
+        let outcome = story.run().await;
+        let detail = outcome.ended.detail.clone().unwrap_or_default();
+        assert!(detail.starts_with(start), "{detail}\n{}", outcome.log);
+        assert!(!detail.contains("pass-phrase"), "{detail}");
+        assert_eq!(outcome.ended.result, Failure, "{}", outcome.log);
+    }
+}
+
+/// The holder of a node in a test.
+struct Ada;
+
+#[async_trait::async_trait]
+impl HolderLookup for Ada {
+    async fn holder(&self, result: BuildResult) -> Result<Option<HolderAccess>, String> {
+        Ok((result == Failure).then(|| HolderAccess {
+            request: "0000000001".to_owned(),
+            key: "ssh-ed25519 AAAA ada".to_owned(),
+            nodes: ["one".into(), "two".into()].into(),
+        }))
+    }
+}
+
+/// N15: the holder of the nodes of a failed build may log in on them with a key of their own; on a
+/// host that is used again nothing is changed, and a success changes nothing.
+#[tokio::test]
+async fn a_held_node_accepts_the_key_of_its_holder() {
+    for (playbook, is_held) in [("fail", true), ("pass", false)] {
+        let mut story = Story::new(&files()).with_nodes(&["one", "two", "three"], &[]);
+        story.job.run = vec![untrusted(playbook)];
+        story.holder = Some(Box::new(Ada));
+        let homes: Vec<_> = story.nodes.iter().map(Node::home).collect();
+        let keys = |at: usize| {
+            std::fs::read_to_string(homes[at].join(".ssh/authorized_keys")).unwrap_or_default()
+        };
+        std::fs::create_dir(homes[1].join(".ssh")).unwrap();
+        // A line that is not ended stays a line of its own.
+        std::fs::write(homes[1].join(".ssh/authorized_keys"), "ssh-rsa AAAA grace").unwrap();
+        let outcome = story.run().await;
+        let seen = [keys(0), keys(1), keys(2)];
+        let key = "ssh-ed25519 AAAA ada\n";
+        let expected = match is_held {
+            true => [format!("\n{key}"), format!("ssh-rsa AAAA grace\n{key}"), String::new()],
+            false => [String::new(), "ssh-rsa AAAA grace".to_owned(), String::new()],
+        };
+        assert_eq!(seen, expected, "{}", outcome.log);
+        let said = outcome.log.contains("one | The holder of autohold 0000000001 may log in");
+        assert_eq!(said, is_held, "{}", outcome.log);
+        assert_eq!(outcome.log.contains("three | It is a static host"), is_held, "{}", outcome.log);
+    }
+}
+
 /// Z4.3
 #[tokio::test]
 async fn a_playbook_that_takes_too_long_is_ended() {
@@ -180,6 +293,8 @@ async fn a_playbook_that_takes_too_long_is_ended() {
     let outcome = story.run().await;
     assert_eq!(outcome.ended.result, TimedOut, "{}", outcome.log);
     assert!(outcome.log.contains("RUN END RESULT_TIMED_OUT"), "{}", outcome.log);
+    let detail = outcome.ended.detail.clone().unwrap_or_default();
+    assert!(detail.starts_with("Ran out of time in task \"command\"\n"), "{detail}");
 }
 
 /// Z6.4

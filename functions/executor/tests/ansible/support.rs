@@ -219,6 +219,7 @@ pub struct Story {
     pub lease: Lease,
     /// Changes of the settings that depend on the test.
     pub setup: Vec<Box<dyn FnOnce(&mut AnsibleSettings) + Send>>,
+    pub holder: Option<Box<dyn HolderLookup>>,
 }
 
 /// The outcome of a build.
@@ -227,6 +228,8 @@ pub struct Outcome {
     pub log: String,
     pub jobdir: PathBuf,
     pub seen: Arc<RecordingObserver>,
+    /// The nodes, which run until this is dropped.
+    pub nodes: Vec<Node>,
 }
 
 impl Outcome {
@@ -334,6 +337,7 @@ impl Story {
             scope: AttemptScope::Whole,
             lease: Lease::unlimited(),
             setup: Vec::new(),
+            holder: None,
         }
     }
 
@@ -498,6 +502,7 @@ impl Story {
             inherited: &self.inherited,
             scope: self.scope,
             lease: &self.lease,
+            holder: self.holder.as_deref(),
         };
         let (settings, setup) = (self.settings, self.setup);
         let change = |into: &mut AnsibleSettings| {
@@ -512,7 +517,7 @@ impl Story {
         let log = String::from_utf8(seen.log.borrow().clone()).unwrap();
         // Not removed yet, because the assertions read it.
         let jobdir = self.directory.keep().join("job");
-        Outcome { ended, log, jobdir, seen }
+        Outcome { ended, log, jobdir, seen, nodes: self.nodes }
     }
 }
 

@@ -182,10 +182,12 @@ async fn run_tenant(command: TenantCommand) -> anyhow::Result<()> {
             } else {
                 tenant::OmittedTenants::Refused
             };
-            tenant::load(local.data, &file, omitted).await
+            let format = local.format();
+            tenant::load(local.data, &file, omitted, format).await
         }
         TenantCommand::Reload { local, all, tenant: name } => {
-            tenant::reload(local.data, name.as_deref().filter(|_| !all)).await
+            let format = local.format();
+            tenant::reload(local.data, name.as_deref().filter(|_| !all), format).await
         }
         TenantCommand::Snapshot { local, tenant: name, file } => {
             tenant::snapshot(local.data, &name, &file).await

@@ -510,6 +510,15 @@ fn another_main_configuration_says_what_goes_and_what_cannot_be_read() {
     );
     assert!(output.contains("tenant mine: 4 projects, 1 configuration error"), "{output}");
     assert!(output.contains("could not read forge.local/org/missing: "), "{output}");
+    // A script notices, and learns which it is.
+    let names = "1 project could not be read: forge.local/org/missing of tenant mine";
+    assert_eq!(loaded.status.code(), Some(1), "{}", err(&loaded));
+    assert!(err(&loaded).contains(names), "{}", err(&loaded));
+    let reloaded = run(data.path(), &["tenant", "reload", "mine", "--json"]);
+    assert_eq!(reloaded.status.code(), Some(1), "{}", err(&reloaded));
+    let outcome = &json(&reloaded)["tenants"][0];
+    assert_eq!(outcome["unreadable_projects"][0]["project"], "forge.local/org/missing");
+    assert_eq!((&outcome["is_loaded"], &outcome["config_errors"]), (&true.into(), &1.into()));
     let shown = out(&run(data.path(), &["tenant", "show"]));
     assert!(
         shown.contains("tenant mine")

@@ -53,6 +53,8 @@ pub const AUTOHOLDS: ApiNoun = ApiNoun {
         column("REF", &["ref_filter"]),
         column("HELD", &["current_count"]),
         column("OF", &["max_count"]),
+        column("REQUESTED BY", &["requested_by"]),
+        column("HELD UNTIL", &["held_until"]),
         column("REASON", &["reason"]),
     ],
 };

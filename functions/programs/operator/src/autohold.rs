@@ -8,12 +8,13 @@ use crate::accepted::AcceptedWrite;
 use crate::api_client::{ApiWrite, Client, api_path};
 use crate::output::print_line;
 use crate::selectors::TenantSelector;
-use anyhow::bail;
+use anyhow::{Context as _, bail};
 use clap::Args;
 use reqwest::Method;
 use serde_json::json;
 use sluice_commands::{AutoholdSettings, StoreCommandError, create_autohold, delete_autohold};
 use sluice_gate::autohold::COUNT_MAX;
+use std::path::PathBuf;
 
 /// The arguments of `sluice autohold create`.
 #[derive(Debug, Clone, Args)]
@@ -42,6 +43,21 @@ pub struct AutoholdArguments {
     /// Seconds to hold the nodes [default: until the request is deleted]
     #[arg(long, value_name = "SECONDS")]
     pub node_hold_expiration: Option<u64>,
+    /// File with your public SSH key, as in ~/.ssh/id_ed25519.pub, which the held nodes then accept
+    /// [default: they accept only the key of the node pool]
+    #[arg(long, value_name = "FILE")]
+    pub ssh_key: Option<PathBuf>,
+}
+
+impl AutoholdArguments {
+    /// Reads the public key.
+    fn read_ssh_key(&self) -> anyhow::Result<Option<String>> {
+        let read = |file: &PathBuf| {
+            std::fs::read_to_string(file)
+                .with_context(|| format!("could not read the public SSH key {}", file.display()))
+        };
+        self.ssh_key.as_ref().map(read).transpose()
+    }
 }
 
 /// The arguments of `sluice autohold show` and `sluice autohold delete`.
@@ -78,6 +94,7 @@ pub async fn create(arguments: AutoholdArguments) -> anyhow::Result<()> {
             arguments.job
         );
     }
+    let ssh_key = arguments.read_ssh_key()?;
     let settings = AutoholdSettings {
         project,
         job: arguments.job,
@@ -86,6 +103,7 @@ pub async fn create(arguments: AutoholdArguments) -> anyhow::Result<()> {
         reason: arguments.reason,
         count: arguments.count,
         node_expiration_seconds: arguments.node_hold_expiration,
+        ssh_key,
     };
     let request = create_autohold(&ports, &tenant, &settings, &author()).await?;
     print_line!(
@@ -93,6 +111,10 @@ pub async fn create(arguments: AutoholdArguments) -> anyhow::Result<()> {
         request.id,
         counted(request.max_count, "failed build"),
         request.job
+    );
+    print_line!(
+        "`sluice autohold show --tenant {tenant} {}` then shows how to log in on them.",
+        request.id
     );
     Ok(())
 }
@@ -140,6 +162,7 @@ async fn create_over_api(client: &Client, arguments: &AutoholdArguments) -> anyh
         "reason": arguments.reason,
         "count": arguments.count,
         "node_hold_expiration": arguments.node_hold_expiration,
+        "ssh_key": arguments.read_ssh_key()?,
     });
     let permission = "autohold";
     let write = ApiWrite { method: Method::POST, path, body: Some(body), permission };

@@ -202,24 +202,53 @@ fn show_pipeline(tenant: &str, pipeline: &Value) {
     }
 }
 
-/// Prints the pipelines, projects and configuration errors of a tenant, or of the only one if no
-/// name is given. Then prints its warnings. At most 1,000 errors and warnings are read. As JSON,
-/// prints one object with the answers of the API.
+/// Prints the pipelines, projects and configuration errors of a tenant, or of each if no name is
+/// given. Then prints its warnings. At most 1,000 errors and warnings are read. As JSON, prints one
+/// object with the answers of the API, or a list of them for several tenants.
 ///
 /// # Errors
-/// When the API does not answer.
+/// When the API does not answer, or there is no tenant.
 pub async fn tenant(system: &SystemArguments, name: Option<&str>) -> anyhow::Result<()> {
     let (client, format) = (system.client()?, system.format());
-    let name = client.tenant(name).await?;
-    let path = |last| api_path(&["tenant", &name, last]);
+    let names = match name {
+        None => client.tenants().await?,
+        Some(_) => Vec::new(),
+    };
+    if names.len() < 2 {
+        // The client explains an unknown tenant, and that there is none.
+        let name = client.tenant(name).await?;
+        if let Some(object) = show_configuration(&client, &name, format).await? {
+            print_json(&object);
+        }
+        return Ok(());
+    }
+    let mut objects = Vec::new();
+    for name in &names {
+        objects.extend(show_configuration(&client, name, format).await?);
+    }
+    if format == OutputFormat::Json {
+        print_json(&Value::Array(objects));
+    }
+    Ok(())
+}
+
+/// Prints the configuration of one tenant as text, or returns it as JSON.
+async fn show_configuration(
+    client: &Client,
+    name: &str,
+    format: OutputFormat,
+) -> anyhow::Result<Option<Value>> {
+    let path = |last| api_path(&["tenant", name, last]);
     let pipelines: Vec<Value> = client.get(&path("pipelines")?).await?;
     let projects: Vec<Value> = client.get(&path("projects")?).await?;
     let errors: Vec<Value> = client.get(&format!("{}?limit=1000", path("config-errors")?)).await?;
     if format == OutputFormat::Json {
-        print_json(
-            &json!({"tenant": name, "pipelines": pipelines, "projects": projects, "config_errors": errors}),
-        );
-        return Ok(());
+        return Ok(Some(json!({
+            "tenant": name,
+            "pipelines": pipelines,
+            "projects": projects,
+            "config_errors": errors,
+        })));
     }
     print_line!("tenant {name}");
     print_line!(
@@ -252,7 +281,7 @@ pub async fn tenant(system: &SystemArguments, name: Option<&str>) -> anyhow::Res
     if failures.is_empty() {
         print_line!("  no configuration errors");
     }
-    Ok(())
+    Ok(None)
 }
 
 /// Returns a job's result, or its state in a word or two. `ordered` becomes `waiting for nodes` or
@@ -269,14 +298,27 @@ pub fn job_state(job: &Value) -> &str {
     }
 }
 
-/// Returns why a job failed, or the text `waiting for` with what it waits for. `None` for SUCCESS,
-/// and if the API gives no reason.
+/// Returns why a job failed, in one line; for a job that has not ended, why its attempt before does
+/// not count and what it waits for. `None` for SUCCESS, and if the API gives no reason.
 pub fn job_detail(job: &Value) -> Option<String> {
+    let waiting = || job["waits_for"].as_str().map(|what| format!("waiting for {what}"));
     match job["result"].as_str() {
         Some("SUCCESS") => None,
-        Some(_) => job["detail"].as_str().map(str::to_owned),
-        None => job["waits_for"].as_str().map(|what| format!("waiting for {what}")),
+        Some(_) => job["detail"].as_str().map(|detail| detail.replace('\n', " – ")),
+        None => match (retrying(job), waiting()) {
+            (Some(retrying), Some(waiting)) => Some(format!("{retrying}; {waiting}")),
+            (retrying, waiting) => retrying.or(waiting),
+        },
     }
+}
+
+/// Returns which attempt of a job follows or is under way, and why the one before does not count;
+/// `None` for the first.
+fn retrying(job: &Value) -> Option<String> {
+    let why = job["retry_reason"].as_str()?;
+    let (attempt, attempts) = (job["attempt"].as_u64()?, job["attempts"].as_u64()?);
+    let next = if text(job, "state") == "waiting" { attempt + 1 } else { attempt };
+    Some(format!("retrying ({why}), attempt {next} of {attempts}"))
 }
 
 /// Returns a change as `project#number`, or a ref as `project ref`. `change` is the object in an
@@ -316,6 +358,22 @@ mod tests {
         );
         let both = StatusFilter { pipeline: some("a b"), project: some("org/one&x") };
         assert_eq!(both.query(), "?pipeline=a+b&project=org%2Fone%26x");
+    }
+
+    /// Z1.6, J16: a job that is attempted again says why, and a failed one what failed.
+    #[test]
+    fn a_job_says_why_it_is_attempted_again_and_what_failed() {
+        let mut job = json!({"state": "waiting", "attempt": 1, "attempts": 3});
+        assert_eq!(job_detail(&job), None);
+        job["retry_reason"] = json!("executor lost: ci-1 is silent");
+        let why = "retrying (executor lost: ci-1 is silent), attempt 2 of 3";
+        assert_eq!(job_detail(&job).as_deref(), Some(why));
+        (job["state"], job["attempt"]) = (json!("ordered"), json!(2));
+        job["waits_for"] = json!("an executor");
+        let waiting = format!("{why}; waiting for an executor");
+        assert_eq!(job_detail(&job), Some(waiting));
+        (job["result"], job["detail"]) = (json!("FAILURE"), json!("Task \"x\" failed on a\nIn b."));
+        assert_eq!(job_detail(&job).as_deref(), Some("Task \"x\" failed on a – In b."));
     }
 
     /// Z9.1: a tenant that cannot be shown does not hide the others, but is an error.

@@ -4,9 +4,10 @@
 use super::enqueue::load_live;
 use super::queue::named_or_only_tenant;
 use super::{counted, included_files, operator};
-use crate::output::print_line;
+use crate::output::{OutputFormat, print_json, print_line};
 use anyhow::{Context as _, anyhow, bail};
 use bytes::Bytes;
+use serde_json::json;
 use sluice_aws::OsEntropy;
 use sluice_config::tenant::{MainConfig, parse_main};
 use sluice_config::{ConfigError, Severity};
@@ -40,14 +41,17 @@ pub enum OmittedTenants {
 /// to it. If it omits existing tenants, `omitted` says whether it is refused or removes them, which
 /// dequeues their changes. Requests a reload of every tenant of it, waits up to half a minute for
 /// each, and prints the outcome. An error in the check means that nothing was stored. A tenant that
-/// is not loaded in time, or has configuration errors, is printed and no error.
+/// is not loaded in time, or has configuration errors, is printed and no error. As JSON, prints an
+/// object with the outcomes.
 ///
 /// # Errors
-/// When it has errors, omits existing tenants without `--remove`, or the store does not answer.
+/// When it has errors, omits existing tenants without `--remove`, a project cannot be read, or the
+/// store does not answer. With a project that cannot be read, everything is stored all the same.
 pub async fn load(
     data: Option<PathBuf>,
     file: &Path,
     omitted: OmittedTenants,
+    format: OutputFormat,
 ) -> anyhow::Result<()> {
     let text = std::fs::read_to_string(file)
         .with_context(|| format!("could not read {}", file.display()))?;
@@ -142,20 +146,25 @@ pub async fn load(
     for tenant in &gone {
         wait_for_removal(&ports, tenant).await?;
     }
+    let mut outcomes = Vec::new();
     for tenant in &main.tenants {
-        show_outcome(&ports, &tenant.name).await?;
+        outcomes.push(show_outcome(&ports, &tenant.name).await?);
     }
-    Ok(())
+    conclude(&outcomes, format)
 }
 
 /// Requests a reload of one tenant of the stored main configuration from its repositories, or of
 /// every tenant, one after the other, if no name is given. Waits up to half a minute for each
-/// tenant and prints the outcome. A tenant that is not loaded in time, or has configuration errors,
-/// is no error.
+/// tenant and prints the outcome, as JSON in one object. A tenant that is not loaded in time, or
+/// has configuration errors, is no error.
 ///
 /// # Errors
-/// When there is no such tenant, or the store does not answer.
-pub async fn reload(data: Option<PathBuf>, name: Option<&str>) -> anyhow::Result<()> {
+/// When there is no such tenant, a project cannot be read, or the store does not answer.
+pub async fn reload(
+    data: Option<PathBuf>,
+    name: Option<&str>,
+    format: OutputFormat,
+) -> anyhow::Result<()> {
     let ports = operator(data).await?;
     let main = stored_main(&ports)
         .await?
@@ -164,11 +173,12 @@ pub async fn reload(data: Option<PathBuf>, name: Option<&str>) -> anyhow::Result
         Some(name) => vec![TenantName::from(name)],
         None => main.tenants.iter().map(|tenant| tenant.name.clone()).collect(),
     };
+    let mut outcomes = Vec::new();
     for name in &names {
         request_reload(&ports, &main, name).await?;
-        show_outcome(&ports, name).await?;
+        outcomes.push(show_outcome(&ports, name).await?);
     }
-    Ok(())
+    conclude(&outcomes, format)
 }
 
 /// Returns the first tenant of the stored main configuration that has projects of a connection.
@@ -285,10 +295,52 @@ async fn request_reload(ports: &Ports, main: &MainConfig, name: &TenantName) -> 
     Ok(cell::send(ports, &[Wakeup::Tenant { tenant: name.clone() }]).await?)
 }
 
-/// Waits up to half a minute until a tenant whose reload was requested is loaded. Prints its
-/// numbers of projects and configuration errors and the projects that could not be read. If it is
-/// not loaded by then, prints that; this is no error.
-async fn show_outcome(ports: &Ports, name: &TenantName) -> anyhow::Result<()> {
+/// A tenant after a reload was requested.
+struct ReloadOutcome {
+    /// The tenant.
+    name: TenantName,
+    /// Its head; `None` if it was not loaded in time.
+    loaded: Option<Tenant>,
+}
+
+/// Prints the outcomes of reloads as JSON, if that is the format; as text, each was printed before.
+/// An error that names the projects that could not be read, so that a script does not go on.
+fn conclude(outcomes: &[ReloadOutcome], format: OutputFormat) -> anyhow::Result<()> {
+    let mut unreadable = Vec::new();
+    let mut rows = Vec::new();
+    for ReloadOutcome { name, loaded } in outcomes {
+        let problems = loaded.iter().flat_map(|tenant| &tenant.unreadable_projects);
+        let problems: Vec<_> = problems.collect();
+        unreadable
+            .extend(problems.iter().map(|problem| format!("{} of tenant {name}", problem.project)));
+        rows.push(json!({
+            "tenant": name,
+            "is_loaded": loaded.is_some(),
+            "projects": loaded.as_ref().map(|tenant| tenant.projects.len()),
+            "config_errors": loaded.as_ref().map(|tenant| tenant.errors),
+            "unreadable_projects": problems
+                .iter()
+                .map(|problem| json!({"project": problem.project, "why": problem.why}))
+                .collect::<Vec<_>>(),
+        }));
+    }
+    if format == OutputFormat::Json {
+        print_json(&json!({"tenants": rows}));
+    }
+    if !unreadable.is_empty() {
+        bail!(
+            "{} could not be read: {}; the rest is in force. Correct the name in the main configuration, or give the connection access, and load it again",
+            counted(unreadable.len(), "project"),
+            unreadable.join(", ")
+        );
+    }
+    Ok(())
+}
+
+/// Waits up to half a minute until a tenant whose reload was requested is loaded, and returns its
+/// outcome. Prints its numbers of projects and configuration errors and the projects that could not
+/// be read. If it is not loaded by then, prints that; this is no error.
+async fn show_outcome(ports: &Ports, name: &TenantName) -> anyhow::Result<ReloadOutcome> {
     for _ in 0..POLLS_MAX {
         if let Some(tenant) = loaded_tenant(ports, name).await? {
             print_line!(
@@ -302,14 +354,14 @@ async fn show_outcome(ports: &Ports, name: &TenantName) -> anyhow::Result<()> {
             if tenant.errors > 0 {
                 print_line!("  `sluice tenant show {name}` lists them");
             }
-            return Ok(());
+            return Ok(ReloadOutcome { name: name.clone(), loaded: Some(tenant) });
         }
         tokio::time::sleep(Duration::from_millis(500)).await;
     }
     print_line!(
         "tenant {name} is still being loaded; `sluice tenant show {name}` shows the outcome"
     );
-    Ok(())
+    Ok(ReloadOutcome { name: name.clone(), loaded: None })
 }
 
 /// Waits up to half a minute until a tenant whose removal was requested is marked as removed, or

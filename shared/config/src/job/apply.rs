@@ -53,6 +53,9 @@ pub(super) struct JobBuilder<'l> {
     pub(super) roles: Vec<RoleRepository>,
     /// The secrets that children inherit (Z4.4).
     pub(super) shared_secrets: BTreeMap<String, SecretUse>,
+    /// The first secret that makes the job one that needs review, with its project, where a secret
+    /// does.
+    pub(super) review_secret: Option<(String, ProjectName)>,
     /// The implied playbook of each definition in case `run` is missing (Z4.9), the most specific
     /// first.
     pub(super) implied_run: Vec<Playbook>,
@@ -123,6 +126,7 @@ impl<'l> JobBuilder<'l> {
             final_attributes: BTreeSet::new(),
             roles: Vec::new(),
             shared_secrets: BTreeMap::new(),
+            review_secret: None,
             implied_run: Vec::new(),
         }
     }

@@ -672,8 +672,11 @@ fn check(
         found.push(Rejection::of(ALLOWED_PROJECTS, message));
     }
     if builder.job.post_review && !pipeline.post_review {
-        let message =
-            format!("Pre-review pipeline {} does not allow post-review job {name}", pipeline.name);
+        let message = format!(
+            "Pre-review pipeline {} does not allow post-review job {name}{}",
+            pipeline.name,
+            builder.review_cause()
+        );
         found.push(Rejection::of("post-review", message));
     }
     let job = &builder.job;

@@ -43,11 +43,14 @@ impl JobBuilder<'_> {
             self.uses_secrets = true;
             // Anyone who can change an untrusted repository could otherwise print its secrets
             // before review.
-            self.job.post_review |= !origin.source.trust.is_trusted();
+            if !origin.source.trust.is_trusted() {
+                self.require_review(secrets_of_job.values().next().cloned());
+            }
         }
         // A parent's untrusted playbook gets a secret from a child: that needs review.
-        self.job.post_review |=
-            !passed.is_empty() && self.named_playbooks().any(|playbook| !playbook.trusted);
+        if !passed.is_empty() && self.named_playbooks().any(|playbook| !playbook.trusted) {
+            self.require_review(passed.values().next().cloned());
+        }
         let seen = self.job.pre_run.len()
             + self.job.run.len()
             + self.job.post_run.len()
@@ -173,10 +176,33 @@ impl JobBuilder<'_> {
     /// a child that passes its secrets, or from a parent that shares its secrets (Z4.4). Call it
     /// after all definitions are applied and after [`JobBuilder::imply_run`].
     pub(super) fn require_review_for_secrets(&mut self) {
-        let is_open = self
+        let open = self
             .named_playbooks()
-            .any(|playbook| !playbook.trusted && !playbook.secrets.is_empty());
-        self.job.post_review |= is_open;
+            .filter(|playbook| !playbook.trusted)
+            .find_map(|playbook| playbook.secrets.values().next().cloned());
+        if open.is_some() {
+            self.require_review(open);
+        }
+    }
+
+    /// Requires review because of a secret, of which the first is kept for messages.
+    fn require_review(&mut self, secret: Option<SecretUse>) {
+        self.job.post_review = true;
+        if self.review_secret.is_none() {
+            self.review_secret = secret.map(|secret| (secret.secret, secret.project));
+        }
+    }
+
+    /// Returns why the job needs review and what to do, to be added to a message about it; empty
+    /// where a definition says so itself (`post-review`).
+    pub(super) fn review_cause(&self) -> String {
+        let Some((secret, project)) = &self.review_secret else { return String::new() };
+        format!(
+            ": it uses the secret \"{secret}\" of {} in a playbook that changes can alter before \
+             review. List it in a pipeline with \"post-review: true\", define the job with its \
+             secret and playbooks in a config project, or remove the secret",
+            project.name()
+        )
     }
 
     /// If the job has no playbook in `run`, puts the candidates for the playbook with its own or an

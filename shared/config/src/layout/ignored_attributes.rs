@@ -401,8 +401,8 @@ impl TenantConfig {
             ),
             (
                 "report-build-page",
-                self.report_build_page,
-                "\"report-build-page\" is not supported yet: reports link jobs to their logs"
+                self.report_build_page == Some(false),
+                "\"report-build-page\": reports always link jobs to the pages of their builds"
                     .to_owned(),
             ),
         ];

@@ -113,7 +113,7 @@ pub struct TenantConfig {
     pub use_nodepool: bool,
     /// Whether reports link to the item's page.
     #[serde(default)]
-    pub report_build_page: bool,
+    pub report_build_page: Option<bool>,
     /// The base URL of its web pages.
     #[serde(default)]
     pub web_root: Option<String>,
@@ -209,7 +209,7 @@ impl TenantConfig {
             disallowed_labels: None,
             allow_circular_dependencies: None,
             use_nodepool: true,
-            report_build_page: false,
+            report_build_page: None,
             web_root: None,
             semaphores: Vec::new(),
             global_semaphores: BTreeMap::new(),
@@ -569,7 +569,7 @@ fn tenant(body: &Node, connections: &Connections, p: &mut Diagnostics) -> Option
     tenant.disallowed_labels = f.expressions("disallowed-labels", p);
     tenant.allow_circular_dependencies = f.flag("allow-circular-dependencies", p);
     tenant.use_nodepool = f.flag("use-nodepool", p).unwrap_or(true);
-    tenant.report_build_page = f.flag("report-build-page", p).unwrap_or(false);
+    tenant.report_build_page = f.flag("report-build-page", p);
     tenant.web_root = f.text("web-root", p);
     tenant.semaphores = f.texts("semaphores", p).unwrap_or_default();
     tenant.access = access::access(&mut f, p);

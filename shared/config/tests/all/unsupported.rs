@@ -386,7 +386,7 @@ fn access_rules_of_a_tenant_yield_no_warning() {
     admin-rules: [ours]
     anonymous-read-access: false
     authentication-realm: company
-    report-build-page: true
+    report-build-page: false
     role-mappings: {ours: [read]}
     source: {github: {config-projects: [org/config]}}
 - authorization-rule: {name: ours, conditions: [{groups: ours}]}

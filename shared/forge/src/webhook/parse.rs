@@ -312,7 +312,12 @@ fn decode<'a, T: Deserialize<'a>>(event_name: &str, body: &'a [u8]) -> Result<T,
     serde_json::from_slice(body).map_err(|error| {
         // The error's own text may quote a value; its class and place do not.
         let (kind, line, column) = (error.classify(), error.line(), error.column());
-        malformed(event_name, &format!("{kind:?} error at line {line} column {column}"))
+        let advice = match body.starts_with(b"payload=") {
+            // GitHub's own default for a new webhook.
+            true => "; it is form-encoded: set the webhook's content type to application/json",
+            false => "",
+        };
+        malformed(event_name, &format!("{kind:?} error at line {line} column {column}{advice}"))
     })
 }
 

@@ -217,3 +217,11 @@ fn what_cannot_be_read_is_malformed_and_quotes_nothing() {
         }
     }
 }
+
+/// Z9.1: GitHub's own default for a webhook is not JSON; the reason says what to set.
+#[test]
+fn a_form_encoded_body_says_what_to_set() {
+    let outcome = parse(&"github".into(), "forge.example", "push", b"payload=%7B%22ref%22%7D");
+    let Parsed::Malformed { reason } = &outcome else { panic!("{outcome:?}") };
+    assert!(reason.contains("content type to application/json"), "{reason}");
+}

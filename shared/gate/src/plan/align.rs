@@ -88,8 +88,12 @@ impl Planner<'_> {
     /// started. Logs the reason and keeps it for [`Self::apply_resets`], which resets the items.
     /// Where no member has started, only the head changes, however long the queue is.
     fn reset_entry(&mut self, position: usize, predecessor: Option<Predecessor>) {
-        self.head.entries[position].ahead = predecessor;
-        let why = self.retest_reason(position);
+        let before = std::mem::replace(&mut self.head.entries[position].ahead, predecessor);
+        let cause = before.and_then(|before| self.retest_cause(position, &before));
+        let why = match cause {
+            Some(cause) => format!("{}: {cause}", self.retest_reason(position)),
+            None => self.retest_reason(position),
+        };
         for slot in &mut self.head.entries[position].members {
             let is_started = |item: &Item| item.generation == slot.generation && item.has_started();
             if self.items.get(&slot.id).is_some_and(is_started) {
@@ -100,6 +104,27 @@ impl Planner<'_> {
                 self.retest_reasons.insert(slot.id.clone(), why.clone());
             }
         }
+    }
+
+    /// Returns what happened to `before`, on which the entry at `position` was tested: it fails, it
+    /// is tested again itself, or it left the queue. `None` if none of these, as when another
+    /// change was put between them.
+    fn retest_cause(&self, position: usize, before: &Predecessor) -> Option<String> {
+        let is_before = |slot: &&Slot| slot.id == before.item;
+        let ahead = self.head.entries[..position].iter().rev().flat_map(|entry| &entry.members);
+        if let Some(slot) = ahead.clone().find(is_before) {
+            return match slot.status {
+                SlotStatus::Failing => Some(format!("{} ahead failed", slot.change)),
+                _ if slot.generation != before.generation => {
+                    Some(format!("{} ahead is tested again", slot.change))
+                }
+                _ => None,
+            };
+        }
+        // It has left in this plan, or moved behind this entry.
+        let is_queued = self.head.slots().any(|slot| slot.id == before.item);
+        let slot = self.snapshot.head.slots().find(is_before).filter(|_| !is_queued)?;
+        Some(format!("{} ahead left the queue", slot.change))
     }
 
     /// Formats the reason for retesting the entry at `position`. It names the change that the entry

@@ -3,15 +3,19 @@
 use super::job_graph::skip_job;
 use super::ledger::Full;
 use super::{Planner, QueueAction, RemovedItem, is_dependent};
-use crate::item::{Item, JobStatus, MergeStatus, REASON_BYTES_MAX, cut};
+use crate::item::{Item, Job, JobStatus, MergeStatus, REASON_BYTES_MAX, cut};
 use crate::landing::lands_in;
 use crate::queue::{Slot, SlotStatus};
 use crate::report::Occasion;
 use sluice_model::ItemId;
+use sluice_model::build::BuildResult;
 use sluice_model::change::ChangeKey;
 
 /// Why a change leaves whose dependencies changed since it was enqueued.
 pub(super) const DEPENDENCIES_CHANGED: &str = "its dependencies changed";
+
+/// The most failed jobs that the reason of a failure names.
+const FAILED_JOBS_MAX: usize = 10;
 
 /// Records that dequeueing a change writes, without those of its builds.
 pub(super) const DEQUEUE_RECORDS: usize = 7;
@@ -141,9 +145,10 @@ impl Planner<'_> {
             });
         }
         if members.iter().any(|slot| slot.status == SlotStatus::Failing) {
+            let failed_jobs = failed_jobs_reason(items.iter().flatten().copied());
             let progress = self.dequeue_entry(position, "FAILURE", |_| match in_bundle {
                 true => Departure::new("FAILURE", &bundle_failed, Occasion::BundleFailed),
-                false => Departure::new("FAILURE", "a job failed", Occasion::Failure),
+                false => Departure::new("FAILURE", &failed_jobs, Occasion::Failure),
             })?;
             if in_bundle {
                 self.count_outcome(Occasion::Failure); // Counted once; the occasion of the members does not count.
@@ -346,6 +351,38 @@ impl Planner<'_> {
     fn skip_unstarted_jobs(&self, item: &mut Item) {
         for job in item.jobs.iter_mut().filter(|job| job.status == JobStatus::Waiting) {
             skip_job(job, None, self.now);
+        }
+    }
+}
+
+/// Names the jobs that make an entry fail, with results other than `FAILURE`: one with the first
+/// line of its explanation, of several the first [`FAILED_JOBS_MAX`]. Without any, says only that a
+/// job failed.
+fn failed_jobs_reason<'i>(items: impl Iterator<Item = &'i Item>) -> String {
+    let failed: Vec<&Job> =
+        items.flat_map(|item| &item.jobs).filter(|job| job.fails_item()).collect();
+    let named = |job: &Job| match job.result().filter(|result| *result != BuildResult::Failure) {
+        Some(result) => format!("{} ({result})", job.summary.name),
+        None => job.summary.name.to_string(),
+    };
+    match failed.as_slice() {
+        [] => "a job failed".to_owned(),
+        [job] => {
+            let detail = match &job.status {
+                JobStatus::Ended { detail, .. } => detail.as_deref(),
+                _ => None,
+            };
+            let summary = detail.and_then(|detail| detail.lines().next());
+            let why = summary.map(|summary| format!(": {summary}")).unwrap_or_default();
+            format!("job {} failed{why}", named(job))
+        }
+        jobs => {
+            let mut names: Vec<String> =
+                jobs.iter().take(FAILED_JOBS_MAX).map(|job| named(job)).collect();
+            if jobs.len() > FAILED_JOBS_MAX {
+                names.push(format!("{} more", jobs.len() - FAILED_JOBS_MAX));
+            }
+            format!("{} jobs failed: {}", jobs.len(), names.join(", "))
         }
     }
 }

@@ -4,7 +4,9 @@
 use super::job_graph::{choose_children, ended, restart_dependents};
 use super::ledger::Full;
 use super::{BuildStop, ObservedBuild, Planner, QueueAction, RECORDS_MAX, StopCause};
-use crate::item::{Item, Job, JobStatus, MergeStatus, REASON_BYTES_MAX, WHY_BYTES_MAX, cut};
+use crate::item::{
+    Item, Job, JobStatus, MergeStatus, REASON_BYTES_MAX, RETRY_REASON_BYTES_MAX, WHY_BYTES_MAX, cut,
+};
 use crate::job_feedback::{self, JobFeedback};
 use crate::merge::{LINE_NOTE_BYTES_MAX, LINE_NOTES_MAX, LineNote, MergeResult, TestedState};
 use crate::queue::SlotStatus;
@@ -261,7 +263,7 @@ impl Planner<'_> {
             let Some(seen) = self.snapshot.observed_builds.get(&build) else { continue };
             if let ObservedBuild::Lost { why } = seen {
                 // No executor will report its end, so its nodes must be freed here.
-                let (request, why) = (item.jobs[at].request.clone(), why.clone());
+                let (request, why) = (item.jobs[at].request.clone(), executor_lost(why));
                 stops.push(BuildStop { build, request, why, cause: StopCause::ExecutorLost });
             }
             changed |= apply_observed_build(&mut item, at, seen, self.now, &mut stops);
@@ -401,13 +403,13 @@ fn apply_observed_build(
             job.status = ended(BuildResult::NodeFailure, Some(reason.clone()), now);
         }
         ObservedBuild::Lost { why } => {
-            retry_or_end(job, BuildResult::RetryLimit, Some(why.clone()), None, now)
+            retry_or_end(job, BuildResult::RetryLimit, Some(executor_lost(why)), None, now)
         }
         ObservedBuild::Ended(end) if end.result == BuildResult::Retry => {
             retry_or_end(job, BuildResult::RetryLimit, end.detail.clone(), Some(end), now);
         }
         ObservedBuild::Ended(end) => {
-            job.status = ended_status(end);
+            (job.status, job.retry_reason) = (ended_status(end), None);
             job.feedback = JobFeedback::of(&end.data, room);
             job.child_jobs = None;
             if end.result.passed() {
@@ -424,14 +426,16 @@ fn apply_observed_build(
             &format!("the paused job {name} was lost and is started again"),
         ));
     }
-    let outcome = item.jobs[at].result().map_or("RETRY", BuildResult::as_str);
-    let why = match &item.jobs[at].status {
-        // A failed job explains itself in its log. The reason matters only for jobs that did not
-        // run to their end.
-        JobStatus::Ended { result, detail: Some(why), .. }
-            if !result.passed() && *result != BuildResult::Failure =>
-        {
-            format!(": {}", why.chars().take(WHY_MAX).collect::<String>())
+    let job = &item.jobs[at];
+    let outcome = job.result().map_or("RETRY", BuildResult::as_str);
+    let why = match &job.status {
+        JobStatus::Ended { result, detail: Some(why), .. } if !result.passed() => {
+            format!(": {}", summary(why).chars().take(WHY_MAX).collect::<String>())
+        }
+        JobStatus::Waiting => {
+            let why = job.retry_reason.as_deref().map(|why| format!(" ({why})"));
+            let (next, last) = (job.attempt + 1, job.summary.attempts);
+            format!("{}, attempt {next} of {last} follows", why.unwrap_or_default())
         }
         _ => String::new(),
     };
@@ -452,12 +456,25 @@ fn retry_or_end(
     (job.request, job.child_jobs) = (None, None);
     if job.attempt < job.summary.attempts {
         job.status = JobStatus::Waiting;
+        let why = detail.as_deref().map(summary).filter(|why| !why.is_empty());
+        job.retry_reason = why.map(|why| cut(why, RETRY_REASON_BYTES_MAX));
     } else {
+        job.retry_reason = None;
         job.status = match end {
             Some(end) => ended_status(&RunEnd { result: last, ..end.clone() }),
             None => ended(last, detail, now),
         };
     }
+}
+
+/// Returns why a build is lost, in words that say that its executor is.
+fn executor_lost(why: &str) -> String {
+    format!("executor lost: {why}")
+}
+
+/// Returns the first line of an explanation, which is its summary.
+fn summary(detail: &str) -> &str {
+    detail.lines().next().unwrap_or_default()
 }
 
 /// Returns the status of a job whose build ended, with its explanation cut to [`REASON_BYTES_MAX`].

@@ -121,11 +121,19 @@ fn holds_are_made_and_deleted(client: &ZuulClient<'_>) {
     assert!(!client.run_as("local", &["autohold-delete", id]).status.success());
 }
 
-/// Holds the node of a build that fails, and releases it.
+/// Holds the node of a build that fails, logs in on it with the holder's own key, as the request
+/// says, and releases it.
 async fn a_held_node_is_released(client: &ZuulClient<'_>) {
     let test = client.test;
-    let words = ["autohold", "--project", TWO, "--job", "held", "--reason", "look at it"];
-    client.run(&words);
+    let key = test.files.path().join("holder");
+    let mut made = Command::new("ssh-keygen");
+    made.args(["-q", "-t", "ed25519", "-N", "", "-f"]).arg(&key);
+    assert!(made.status().unwrap().success());
+    let public = format!("{}.pub", key.display());
+    let words = ["autohold", "create", "--project", TWO, "--job", "held", "--reason", "look at it"];
+    let words = [&words[..], &["--ssh-key", &public]].concat();
+    let created = test.system.run(&words, "").unwrap();
+    assert!(created.status.success(), "{}", String::from_utf8_lossy(&created.stderr));
     let forge = test.system.forge().unwrap();
     let broken = forge.propose(TWO, "broken", &[("broken", "yes\n")]).await.unwrap();
     forge.approve(&broken).await.unwrap();
@@ -135,6 +143,24 @@ async fn a_held_node_is_released(client: &ZuulClient<'_>) {
     });
     let held = held.await.unwrap();
     let node = text(&held, "uuid").to_owned();
+    let holds = client.list(&["autohold-list"]);
+    let id = text(&holds[0], "id");
+    // The client of another program takes the members of our own.
+    assert_eq!(text(&client.json(&["autohold-info", id]), "id"), id);
+    let api = test.system.client().unwrap();
+    let hold: Value = api.get(&format!("tenant/{TENANT}/autohold/{id}")).await.unwrap();
+    let login = &hold["held_nodes"][0];
+    assert_eq!(text(login, "node"), node, "{hold}");
+    let command = text(login, "ssh").replace("PRIVATE_KEY_FILE", &key.display().to_string());
+    let options = "-o BatchMode=yes -o IdentitiesOnly=yes -o StrictHostKeyChecking=no \
+                   -o UserKnownHostsFile=/dev/null";
+    let reached = Command::new("sh")
+        .args(["-c", &format!("{command} {options} echo inside")])
+        .env_remove("SSH_AUTH_SOCK")
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&reached.stdout);
+    assert_eq!(said.trim(), "inside", "{command}: {}", String::from_utf8_lossy(&reached.stderr));
     client.run(&["node-set-state", &node, "used"]);
     until("the node to be deleted", async || {
         let nodes = client.list(&["node-list"]);

@@ -534,7 +534,7 @@ async fn jobs_follow_their_graph(test: &mut GateTest) {
     let skips = "{jobs: [failing, late: {dependencies: failing}]}";
     let a = configure(test, TWO, "skips", skips, "").await;
     test.gate(&[&a]).await;
-    test.is_refused(a.clone(), "FAILURE", "late : SKIPPED (Skipped due to failed job failing)")
+    test.is_refused(a.clone(), "FAILURE", "late : SKIPPED: Skipped due to failed job failing")
         .await;
     assert_eq!(test.built_jobs(&a).await, ["failing"], "late never ran");
     let b = configure(test, TWO, "voiceless", "{jobs: [held, failing: {voting: false}]}", "").await;

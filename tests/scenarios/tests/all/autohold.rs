@@ -36,7 +36,7 @@ fn site() -> Site {
 fn request_autohold(site: &Site, ref_filter: &str, max_count: u32, seconds: Option<u64>) {
     let existing = requests(site);
     let request = Autohold {
-        id: autohold::next_id(&existing),
+        id: format!("{:010}", existing.len() + 1),
         tenant: "demo".into(),
         project: ProjectName::new("forge.test", "org/one"),
         job: "unit".into(),
@@ -45,6 +45,7 @@ fn request_autohold(site: &Site, ref_filter: &str, max_count: u32, seconds: Opti
         by: "ada".to_owned(),
         max_count,
         node_expiration_seconds: seconds,
+        ssh_key: None,
         created_at: site.world.now(),
         held: Vec::new(),
     };

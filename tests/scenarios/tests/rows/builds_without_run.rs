@@ -53,7 +53,7 @@ fn a_job_whose_nodes_are_declined_leaves_a_build_with_its_reason() {
     approve(&mut site, &[&a]);
     let detail = check_build(&site, 1, "unit", "NODE_FAILURE").unwrap();
     let report = comments(&site, &a);
-    let line = format!("{} ({detail})", linked(&site, "unit", "NODE_FAILURE"));
+    let line = format!("{}: {detail}", linked(&site, "unit", "NODE_FAILURE"));
     assert!(report.contains(&line), "{line}\n{report}");
     assert_eq!(site.ending(&[], &[&a]).left_over, Vec::<String>::new());
 }

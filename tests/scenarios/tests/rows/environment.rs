@@ -33,6 +33,7 @@ fn zuul_variables(site: &Site, job: &str, change: u64) -> Value {
         inherited: &inherited,
         scope: AttemptScope::Whole,
         lease: &Lease::unlimited(),
+        holder: None,
     };
     let at = |name: &str| PathBuf::from("/nowhere").join(name);
     let jobdir = Jobdir {

@@ -4,6 +4,7 @@
 use super::standard_jobs::{report_lines, results};
 use super::{
     CONFIG, PROJECT, approve, buildsets, comments, gate_builds, judge, merged, ordered, propose,
+    unlinked,
 };
 use sluice_memory::poll_once;
 use sluice_model::ProjectName;
@@ -322,7 +323,9 @@ fn fail_fast_stops_the_other_builds_of_a_change() {
     let why = comments(&site, &a);
     assert_eq!(why.matches("Build failed.").count(), 1, "{why}");
     assert!(
-        why.contains("other : FAILURE") && why.contains("- [unit](") && why.contains(") : ABORTED"),
+        unlinked(&why).contains("other : FAILURE")
+            && why.contains("- [unit](")
+            && why.contains(") : ABORTED"),
         "{why}"
     );
 }

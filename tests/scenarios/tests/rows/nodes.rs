@@ -1,7 +1,7 @@
 //! Nodes in a cloud: beside the machines of other systems, and in several regions.
 
 use super::unreadable_records::spoil;
-use super::{CONFIG, MAIN, PROJECT, comments, graph, judge, merged, propose};
+use super::{CONFIG, MAIN, PROJECT, comments, graph, judge, merged, propose, unlinked};
 use sluice_memory::poll_once;
 use sluice_model::ProjectName;
 use sluice_model::git::BranchKey;
@@ -97,7 +97,7 @@ fn a_static_host_with_another_host_key_gets_no_build() {
         BranchKey { project: ProjectName::new("forge.test", "org/config"), branch: "main".into() };
     site.forge.push(&main, &[("zuul.yaml", &right)]);
     site.run();
-    assert!(comments(&site, &a).contains("unit : SUCCESS"), "{}", comments(&site, &a));
+    assert!(unlinked(&comments(&site, &a)).contains("unit : SUCCESS"), "{}", comments(&site, &a));
     assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
 }
 
@@ -133,7 +133,11 @@ fn foreign_machines_count_against_the_quota_and_are_never_deleted() {
     site.held.clear();
     site.run();
     for change in &changes {
-        assert!(comments(&site, change).contains("unit : SUCCESS"), "{}", comments(&site, change));
+        assert!(
+            unlinked(&comments(&site, change)).contains("unit : SUCCESS"),
+            "{}",
+            comments(&site, change)
+        );
     }
     assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
     assert!(site.cloud.runs("i-older-pool") && site.cloud.runs("i-foreign"));
@@ -191,7 +195,11 @@ fn machines_of_two_tenants(pool: &str, demo: &str, other: &str) -> Vec<[String; 
     site.held.clear();
     site.run();
     for change in &changes {
-        assert!(comments(&site, change).contains("unit : SUCCESS"), "{}", comments(&site, change));
+        assert!(
+            unlinked(&comments(&site, change)).contains("unit : SUCCESS"),
+            "{}",
+            comments(&site, change)
+        );
     }
     assert_eq!(site.cloud.running(), 0, "idle machines are deleted");
     machines
@@ -287,7 +295,11 @@ fn each_tenant_of_a_shared_provider_gets_its_own_hosts() {
     site.held.clear();
     site.run();
     for change in [&a, &b] {
-        assert!(comments(&site, change).contains("unit : SUCCESS"), "{}", comments(&site, change));
+        assert!(
+            unlinked(&comments(&site, change)).contains("unit : SUCCESS"),
+            "{}",
+            comments(&site, change)
+        );
     }
 }
 
@@ -333,7 +345,11 @@ fn each_tenant_of_a_shared_provider_gets_machines_in_its_region() {
     site.held.clear();
     site.run();
     for change in [&a, &b] {
-        assert!(comments(&site, change).contains("unit : SUCCESS"), "{}", comments(&site, change));
+        assert!(
+            unlinked(&comments(&site, change)).contains("unit : SUCCESS"),
+            "{}",
+            comments(&site, change)
+        );
     }
     assert_eq!(site.cloud.running(), 0, "idle machines of both regions are deleted");
 }
@@ -368,7 +384,11 @@ fn a_tenant_with_another_connection_of_a_shared_provider_is_refused() {
     let c = site.forge.propose("org/one", 3, "C", "", &[("c", "x")]);
     site.run();
     for change in [&a, &c] {
-        assert!(comments(&site, change).contains("unit : SUCCESS"), "{}", comments(&site, change));
+        assert!(
+            unlinked(&comments(&site, change)).contains("unit : SUCCESS"),
+            "{}",
+            comments(&site, change)
+        );
     }
 }
 
@@ -404,7 +424,7 @@ fn a_provider_with_another_connection_deletes_its_former_machines_first() {
     assert_eq!((site.cloud.running(), nodes(&site).len()), (0, 0));
     let a = propose(&site, 1, &[("a", "x")]);
     site.run();
-    assert!(comments(&site, &a).contains("unit : SUCCESS"), "{}", comments(&site, &a));
+    assert!(unlinked(&comments(&site, &a)).contains("unit : SUCCESS"), "{}", comments(&site, &a));
     assert_eq!(site.cloud.running(), 0);
 }
 
@@ -416,7 +436,7 @@ fn an_unreadable_tenant_hinders_no_other_tenant_of_its_provider() {
     let mut site = site_of_two_tenants(&pool, "", "");
     spoil(&site, |record| record.key == tenant::key(&"demo".into()));
     let b = site.forge.propose("org/two", 2, "B", "", &[("b", "x")]);
-    site.run_until(|site| comments(site, &b).contains("unit : SUCCESS"));
+    site.run_until(|site| unlinked(&comments(site, &b)).contains("unit : SUCCESS"));
 }
 
 /// Z1.11: a layout that goes live has its providers launch the nodes that their labels keep ready,
@@ -480,13 +500,13 @@ fn a_label_without_a_flavor_launches_nothing() {
     site.run();
     let text = comments(&site, &a);
     assert!(text.contains("- [unit](") && text.contains(") : NODE_FAILURE"), "{text}");
-    assert!(text.contains("label small has no flavor: add `flavor` to the label"), "{text}");
+    assert!(text.contains("label small has no flavor: add 'flavor' to the label"), "{text}");
     assert_eq!(site.cloud.requested_types(), Vec::<String>::new());
     let able = "- provider: {name: able, section: here, labels: [{name: small, flavor: small}]}\n";
     let mut site = site_with_nodes(nodes, &format!("{objects}{able}"));
     let a = propose(&site, 1, &[("a", "x")]);
     site.run();
-    assert!(comments(&site, &a).contains("unit : SUCCESS"), "{}", comments(&site, &a));
+    assert!(unlinked(&comments(&site, &a)).contains("unit : SUCCESS"), "{}", comments(&site, &a));
     assert_eq!(site.cloud.requested_types(), ["t3.small"]);
 }
 
@@ -524,7 +544,7 @@ fn the_report_on_a_proposed_nodeset_at_two_providers_warns_of_it() {
     let b = propose(&site, 2, &[("b", "x")]);
     site.run();
     let text = comments(&site, &a);
-    assert!(text.contains("unit : SUCCESS"), "{text}");
+    assert!(unlinked(&text).contains("unit : SUCCESS"), "{text}");
     let why = "no provider of the tenant offers all of big, small (big at first, small at second)";
     assert!(text.contains("Warnings about the configuration:") && text.contains(why), "{text}");
     assert!(text.contains(".zuul.yaml line") && text.contains("nodeset split"), "{text}");

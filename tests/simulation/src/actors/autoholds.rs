@@ -43,6 +43,7 @@ impl Actors {
             by: "jo".to_owned(),
             max_count: if self.random.per_mille(500) { 1 } else { 2 },
             node_expiration_seconds: Some(self.random.between(least, most)),
+            ssh_key: None,
             created_at: now,
             held: Vec::new(),
         };

@@ -72,6 +72,7 @@ class CallbackModule(CallbackBase):
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
         self._socket.connect(os.environ["SLUICE_LOG_SOCKET"])
         self._phase = ""
+        self._play = ""
         self._split_streams = os.environ.get("ZUUL_ANSIBLE_SPLIT_STREAMS") == "True"
         # Host and task of each result whose output is in the log already.
         self._streamed = set()
@@ -120,6 +121,7 @@ class CallbackModule(CallbackBase):
         extra = play.get_variable_manager().extra_vars
         self._phase = extra.get("zuul_execution_phase", "")
         name = play.get_name().strip()
+        self._play = name
         self._send("play", id=str(play._uuid), name=name, at=now())
         self._log("\nPLAY [{}]".format(name))
 
@@ -170,8 +172,10 @@ class CallbackModule(CallbackBase):
         self._result(result, "changed" if result._result.get("changed") else "ok")
 
     def v2_runner_on_failed(self, result, ignore_errors=False):
-        if not ignore_errors and self._phase == "run" and not self._rescued(result._task):
-            self._send("failing")
+        if not ignore_errors:
+            self._failed(result, "failed")
+            if self._phase == "run" and not self._rescued(result._task):
+                self._send("failing")
         self._result(result, "ERROR (ignored)" if ignore_errors else "ERROR")
 
     def v2_runner_on_skipped(self, result):
@@ -183,6 +187,7 @@ class CallbackModule(CallbackBase):
     def v2_runner_on_unreachable(self, result):
         host = result._host.get_name()
         if not getattr(result._task, "ignore_unreachable", False):
+            self._failed(result, "unreachable")
             self._send("unreachable", host=host)
         self._record(result)
         self._host_log(host, "UNREACHABLE: {}".format(result._result.get("msg", "").strip()))
@@ -225,6 +230,28 @@ class CallbackModule(CallbackBase):
                 return True
             parent = getattr(parent, "_parent", None)
         return False
+
+    def _failed(self, result, how):
+        """Reports a failure by task and host, for the build's result; without a message if the task has no_log."""
+        data = result._result
+        items = data.get("results") if isinstance(data.get("results"), list) else []
+        failed = [item for item in items if isinstance(item, dict) and item.get("failed")]
+        if failed:
+            # The whole result of a loop only says that an item failed.
+            data = failed[0]
+        is_hidden = result._task.no_log or any("censored" in one or one.get("_ansible_no_log") for one in (result._result, data))
+        message, code = None, None
+        if not is_hidden:
+            message, code = data.get("msg"), data.get("rc")
+            if not isinstance(message, str) or message.strip() in ("", "non-zero return code"):
+                texts = [data.get("stderr"), data.get("stdout")]
+                lines = [line for text in texts if isinstance(text, str) for line in text.strip().splitlines()[-1:]]
+                message = lines[0] if lines else None
+        self._send(
+            "failed", how=how, play=self._play, task=result._task.get_name(), host=result._host.get_name(),
+            code=code if isinstance(code, int) else None, message=message and message[:LOG_TEXT_MAX],
+            handled=self._rescued(result._task),
+        )
 
     def _item(self, result, word):
         data = result._result

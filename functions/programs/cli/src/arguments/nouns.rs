@@ -139,7 +139,7 @@ pub(crate) enum TenantCommand {
     Show {
         #[command(flatten)]
         system: SystemArguments,
-        /// Tenant [default: the only tenant]
+        /// Tenant [default: each tenant]
         tenant: Option<String>,
     },
     /// Check and store a main configuration (tenants and their projects), and reload all its

@@ -159,7 +159,7 @@ fn print_row(change: &DemoChange, outcome: &ChangeOutcome) {
 /// must have the newest first. A result is `none` if there is no buildset. The outcome is as
 /// expected if an Ansible task ran in check and in gate and, for a change that is to be merged,
 /// both results are SUCCESS and the merged tree is the tested one; for one that is to be rejected,
-/// both are FAILURE, nothing was merged, and the failed jobs' logs were reported. Success reports
+/// both are FAILURE, nothing was merged, and the report names what failed. Success reports
 /// are not checked. Never as expected once the delivery that enqueued the change has expired.
 async fn outcome(
     ports: &Ports,
@@ -227,9 +227,9 @@ async fn outcome(
     })
 }
 
-/// Returns whether the forge shows a comment with the log address of each failed job in the given
-/// buildsets. A missing buildset is skipped, so the result is true if all are missing. False if a
-/// buildset has no failed job with a log.
+/// Returns whether the forge shows a comment with a line for each failed job in the given buildsets
+/// that links to the page of its build and names the task that failed. A missing buildset is
+/// skipped, so the result is true if all are missing. False if a buildset has no failed job.
 fn is_failure_reported(
     forge: &LocalForge,
     change: &DemoChange,
@@ -237,13 +237,17 @@ fn is_failure_reported(
 ) -> anyhow::Result<bool> {
     let comments = forge.comments(change.repository, change.number)?;
     Ok(sets.into_iter().flatten().all(|set| {
-        let logs = set.item.jobs.iter().filter_map(|job| match &job.status {
-            JobStatus::Ended { result, log_url: Some(url), .. } if !result.passed() => Some(url),
+        let builds = set.item.jobs.iter().filter_map(|job| match &job.status {
+            JobStatus::Ended { result, .. } if !result.passed() => job.build.as_ref(),
             _ => None,
         });
-        let mut logs = logs.peekable();
-        logs.peek().is_some()
-            && logs.all(|url| comments.iter().any(|comment| comment.body.contains(url.as_str())))
+        let mut builds = builds.peekable();
+        builds.peek().is_some()
+            && builds.all(|build| {
+                let page = format!("/build/{build})");
+                let mut lines = comments.iter().flat_map(|comment| comment.body.lines());
+                lines.any(|line| line.contains(&page) && line.contains(": Task \""))
+            })
     }))
 }
 

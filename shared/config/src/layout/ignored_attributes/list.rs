@@ -144,7 +144,7 @@ pub const IGNORED_ATTRIBUTES: &[IgnoredAttribute] = &[
     ignored("static node", "resource-limits", OF_CLOUD_NODES),
     ignored("static node", "username", OF_CLOUD_NODES),
     partly("tenant", "default-ansible-version", "9", "all jobs run with Ansible 11"),
-    ignored("tenant", "report-build-page", "reports link jobs to their logs"),
+    ignored("tenant", "report-build-page", "reports always link jobs to the pages of their builds"),
     ignored("tenant", "web-root", "links use the system's own address"),
 ];
 

@@ -3,10 +3,11 @@
 use super::bench::{Bench, after, job};
 use crate::plan::ObservedBuild;
 use insta::assert_snapshot;
+use sluice_model::Timestamp;
 use sluice_model::build::BuildResult::{
-    self, Failure, NodeFailure, Retry, RetryLimit, Skipped, Success,
+    self, Failure, NodeFailure, Retry, RetryLimit, Skipped, Success, TimedOut,
 };
-use sluice_model::build::EndWithoutRun;
+use sluice_model::build::{EndWithoutRun, RunEnd};
 use sluice_model::job::{JobDependency, JobSummary};
 
 fn results(bench: &Bench) -> Vec<(String, Option<BuildResult>)> {
@@ -118,6 +119,61 @@ fn a_build_whose_executor_is_gone_is_stopped_and_attempted_again() {
     ");
 }
 
+/// J16, Z7.3, Z9.1: a job that is attempted again says why, in the reasons of its item and with the
+/// job; a change that leaves names the job that failed, with the first line of its explanation.
+#[test]
+fn a_retry_says_why_and_a_failure_names_its_job() {
+    let mut bench = Bench::gate(&["unit", "other"]);
+    bench.approve("A");
+    bench.run();
+    bench.show('A', "unit", ObservedBuild::Lost { why: "ci-1 is silent".to_owned() });
+    bench.run();
+    let unit = |bench: &Bench| bench.items.values().next().unwrap().jobs[0].clone();
+    let lost = "executor lost: ci-1 is silent";
+    assert_eq!(unit(&bench).retry_reason.as_deref(), Some(lost));
+    let item = bench.items.values().next().unwrap();
+    let follows = format!("unit: RETRY ({lost}), attempt 2 of 3 follows");
+    assert!(item.reasons.iter().any(|one| one.text == follows), "{:?}", item.reasons);
+    let end = |result, detail: &str| RunEnd {
+        result,
+        detail: Some(detail.to_owned()),
+        started_at: Some(Timestamp(1)),
+        ended_at: Timestamp(2),
+        data: serde_json::Map::new(),
+        data_object: None,
+        log_url: None,
+    };
+    let detail = "Node lost: host one could not be reached\nIn the run playbook x.";
+    bench.show('A', "unit", ObservedBuild::Ended(end(Retry, detail)));
+    bench.run();
+    let lost = "Node lost: host one could not be reached";
+    assert_eq!(unit(&bench).retry_reason.as_deref(), Some(lost));
+    let detail = "Task \"x\" failed on one (exit code 1)\nIn the run playbook x.";
+    bench.show('A', "unit", ObservedBuild::Ended(end(Failure, detail)));
+    bench.run();
+    assert_eq!(unit(&bench).retry_reason, None);
+    bench.end('A', "other", Success);
+    bench.run();
+    let left = "left gate: FAILURE: job unit failed: Task \"x\" failed on one (exit code 1)";
+    assert!(bench.removed_reasons.iter().any(|one| one == left), "{:?}", bench.removed_reasons);
+    let comment = &bench.comments()[0];
+    assert!(comment.contains(": Task \"x\" failed on one (exit code 1)\n"), "{comment}");
+    assert!(comment.contains("Pipeline gate: https://"), "{comment}");
+}
+
+/// Z9.1: a change that leaves because of several jobs names them with their results.
+#[test]
+fn several_failed_jobs_are_named() {
+    let mut bench = Bench::gate(&["unit", "other"]);
+    bench.approve("A");
+    bench.run();
+    bench.end('A', "unit", Failure);
+    bench.end('A', "other", TimedOut);
+    bench.run();
+    let left = "left gate: FAILURE: 2 jobs failed: unit, other (TIMED_OUT)";
+    assert!(bench.removed_reasons.iter().any(|one| one == left), "{:?}", bench.removed_reasons);
+}
+
 /// N02
 #[test]
 fn a_label_that_no_provider_offers_fails_the_job_at_once() {
@@ -130,7 +186,7 @@ fn a_label_that_no_provider_offers_fails_the_job_at_once() {
     assert_eq!(bench.ended_orders, [("unit".to_owned(), end)]);
     let comment = &bench.comments()[0];
     assert!(comment.contains("- [unit](https://sluice.test/t/"), "{comment}");
-    assert!(comment.contains(") : NODE_FAILURE (no provider"), "{comment}");
+    assert!(comment.contains(") : NODE_FAILURE: no provider"), "{comment}");
 }
 
 /// N03

@@ -81,6 +81,25 @@ fn a_failure_ahead_retests_everything_behind_it_and_nothing_else() {
     assert_eq!(bench.orders.len(), 10);
 }
 
+/// Z6.4, Z9.1: a change that is tested again says on what, and which change ahead failed.
+#[test]
+fn a_retest_says_which_change_ahead_failed() {
+    let mut bench = Bench::gate(&["one", "two"]);
+    bench.approve("ABC");
+    bench.run();
+    bench.end('A', "one", Failure);
+    bench.run();
+    let (a, b) = (bench.change('A'), bench.change('B'));
+    let why = |nth: usize| {
+        let id = &bench.head.slots().nth(nth).unwrap().id;
+        let mut texts = bench.items[id].reasons.iter().map(|reason| reason.text.clone());
+        texts.rfind(|text| text.starts_with("testing again")).unwrap()
+    };
+    let of_b = format!("testing again on top of the current branch: {a} ahead failed");
+    let of_c = format!("testing again on top of {b}: {b} ahead is tested again");
+    assert_eq!((why(1), why(2)), (of_b, of_c));
+}
+
 /// Z6.4: entries ahead of the failing one are not affected.
 #[test]
 fn a_failure_behind_changes_nothing_ahead_of_it() {
