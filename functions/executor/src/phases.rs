@@ -30,6 +30,7 @@ use serde_json::{Map, Value, json};
 use sluice_config::pattern::Pattern;
 use sluice_model::build::{BuildResult, Pause, RunEnd};
 use sluice_model::git::Oid;
+use sluice_model::job::{ANSIBLE_VERSIONS, DEFAULT_ANSIBLE_VERSION};
 use sluice_model::{BranchName, Timestamp};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,14 +51,15 @@ impl Ansible {
     /// on the settings name the unpacked directory there. An error if Ansible or bubblewrap does
     /// not work, or the content cannot be written.
     pub async fn new(mut settings: AnsibleSettings) -> Result<Self, SetupError> {
-        let program = settings.program("ansible-playbook");
-        if !program.is_file() {
-            return Err(SetupError::NoAnsible { path: program });
+        let programs =
+            ANSIBLE_VERSIONS.map(|version| settings.program(version, "ansible-playbook"));
+        if let Some(path) = programs.into_iter().find(|program| !program.is_file()) {
+            return Err(SetupError::NoAnsible { path });
         }
         probe().await?;
         jobdir::remove_dead_runtimes(&settings.runtime);
-        settings.content =
-            AnsibleContent::unpack(&settings.content, &settings.program("python")).await?.root;
+        let python = settings.program(DEFAULT_ANSIBLE_VERSION, "python");
+        settings.content = AnsibleContent::unpack(&settings.content, &python).await?.root;
         Ok(Self { settings })
     }
 
@@ -158,6 +160,11 @@ enum StartError {
         "secret {secret} of {project} requests an OIDC token, which is not supported: define it with data, or remove it from the job"
     )]
     Token { secret: String, project: String },
+    #[error(
+        "the job uses Ansible version {version}, which is not supported; supported versions are {}: change its ansible-version",
+        ANSIBLE_VERSIONS.join(" and ")
+    )]
+    AnsibleVersion { version: String },
     #[error("could not write the files of the playbooks")]
     Disk(#[from] std::io::Error),
 }
@@ -171,7 +178,8 @@ impl StartError {
             | Self::Prepare(PrepareError::NoPlaybook { .. })
             | Self::Include(IncludeError::Missing { .. } | IncludeError::Unreadable { .. })
             | Self::Secret { .. }
-            | Self::Token { .. } => BuildResult::ConfigError,
+            | Self::Token { .. }
+            | Self::AnsibleVersion { .. } => BuildResult::ConfigError,
             Self::Workspace(error)
             | Self::Include(IncludeError::Workspace(error))
             | Self::Prepare(PrepareError::Workspace(error)) => match error {
@@ -222,6 +230,10 @@ impl<'a> Attempt<'a> {
     async fn prepare(&self, log: &mut JobLog<'_>) -> Result<PreparedBuild<'a>, StartError> {
         let (job, jobdir) = (self.job, self.jobdir);
         inventory::check_names(job)?;
+        let version = job.job.ansible_version();
+        if !ANSIBLE_VERSIONS.contains(&version) {
+            return Err(StartError::AnsibleVersion { version: version.to_owned() });
+        }
         write_accounts(jobdir)?;
         self.check_secrets()?;
         log.say("Cloning repos into workspace");
@@ -504,8 +516,14 @@ impl PreparedBuild<'_> {
 
     /// Returns what all playbooks of the build share.
     fn context(&self) -> PlaybookContext<'_> {
-        let Attempt { settings, jobdir, .. } = self.attempt;
-        PlaybookContext { settings, jobdir, agent: self.nodes.agent.as_ref(), disk: &self.disk }
+        let Attempt { settings, job, jobdir, .. } = self.attempt;
+        PlaybookContext {
+            settings,
+            ansible_version: job.job.ansible_version(),
+            jobdir,
+            agent: self.nodes.agent.as_ref(),
+            disk: &self.disk,
+        }
     }
 
     /// Returns the inventory for one playbook: with expanded variables if it is privileged (trusted

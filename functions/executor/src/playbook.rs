@@ -143,6 +143,8 @@ pub struct PlaybookInputs<'a> {
 pub struct PlaybookContext<'a> {
     /// The executor's settings.
     pub settings: &'a AnsibleSettings,
+    /// The job's version of Ansible; the executor has its Python environment.
+    pub ansible_version: &'a str,
     /// The build's directories.
     pub jobdir: &'a Jobdir,
     /// The agent with the nodes' key, if there are nodes.
@@ -367,9 +369,11 @@ fn spawn(
         environment.insert("SSH_AGENT_PID", agent.id.to_string());
     }
     let state = jobdir.state_of(&playbook.state_owner())?;
+    let (settings, ansible_version) = (context.settings, context.ansible_version);
     let sandbox =
-        Sandbox { settings: context.settings, jobdir, trust: playbook.trust, state: &state };
-    let mut command = sandbox.command(&context.settings.program("ansible-playbook"), &environment);
+        Sandbox { settings, jobdir, trust: playbook.trust, ansible_version, state: &state };
+    let program = settings.program(ansible_version, "ansible-playbook");
+    let mut command = sandbox.command(&program, &environment);
     command.arg("-i").arg(&files.inventory);
     if files.secrets.exists() {
         command.arg("-e").arg(format!("@{}", files.secrets.display()));

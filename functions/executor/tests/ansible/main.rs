@@ -5,6 +5,7 @@
     reason = "a test may panic, and its helpers explain themselves"
 )]
 
+mod collections;
 mod confinement;
 mod content;
 mod logs;

@@ -161,6 +161,13 @@ impl Repo {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
+    /// Copies the files below a directory into the work tree.
+    pub fn copy(&self, directory: &Path) {
+        let files = directory.join(".");
+        let done = Command::new("cp").arg("-R").arg(files).arg(self.directory.path()).status();
+        assert!(done.unwrap().success(), "{}", directory.display());
+    }
+
     /// Commits `files` and returns the commit with its tree.
     pub fn commit(&self, files: &[(&str, &str)]) -> Commit {
         for (name, text) in files {
@@ -209,6 +216,8 @@ pub struct Story {
     pub job: FrozenJob,
     pub order: Order,
     pub nodes: Vec<Node>,
+    /// Nodes that something else started, after `nodes`.
+    pub machines: Vec<NodeAccess>,
     pub secrets: OpenedSecrets,
     pub inherited: InheritedData,
     pub project: (Commit, Commit),
@@ -317,6 +326,7 @@ impl Story {
             job: serde_json::from_value(job).unwrap(),
             order: serde_json::from_value(order).unwrap(),
             nodes: Vec::new(),
+            machines: Vec::new(),
             secrets: OpenedSecrets::default(),
             inherited: InheritedData::default(),
             project: commits[0].clone(),
@@ -331,6 +341,12 @@ impl Story {
     /// Gives the job a node for each name, in groups as `(group, members)`.
     pub fn with_nodes(mut self, names: &[&str], groups: &[(&str, &[&str])]) -> Self {
         self.nodes = names.iter().map(|name| Node::start(name, &self.key)).collect();
+        self.name_nodes(names, groups);
+        self
+    }
+
+    /// Defines a nodeset with these names and groups, as `(group, members)`.
+    pub fn name_nodes(&mut self, names: &[&str], groups: &[(&str, &[&str])]) {
         let nodes = names
             .iter()
             .map(|name| NodeSpec { names: vec![(*name).to_owned()], label: "small".into() })
@@ -340,12 +356,21 @@ impl Story {
             nodes: members.iter().map(|member| (*member).to_owned()).collect(),
         });
         self.job.nodesets = vec![NodeSet { name: String::new(), nodes, groups: groups.collect() }];
-        self
     }
 
     /// Adds a repository with roles and returns it as a role of the job.
     pub fn role(&mut self, project: &str, files: &[(&str, &str)]) -> RoleRepository {
+        self.role_repo(project, Repo::new(), files)
+    }
+
+    /// Adds a repository with the files below a directory and returns it as a role of the job.
+    pub fn role_copy(&mut self, project: &str, directory: &Path) -> RoleRepository {
         let repo = Repo::new();
+        repo.copy(directory);
+        self.role_repo(project, repo, &[])
+    }
+
+    fn role_repo(&mut self, project: &str, repo: Repo, files: &[(&str, &str)]) -> RoleRepository {
         let commit = repo.commit(files);
         let branch = BranchKey { project: project.into(), branch: "main".into() };
         self.extra.push(BranchState::untouched(branch, commit, Vec::new()));
@@ -367,6 +392,18 @@ impl Story {
         let change = ChangeRef { key, branch: "main".into(), patchset: head.0.clone(), head };
         let (url, title, message) = Default::default();
         self.ahead.push(SpeculativeChange { change, url, title, message, merge_commit: None });
+    }
+
+    /// Takes its nodes out, so that they and their files outlive the build.
+    pub fn take_nodes(&mut self) -> Vec<Node> {
+        self.machines.extend(self.nodes.iter().map(|node| node.access.clone()));
+        std::mem::take(&mut self.nodes)
+    }
+
+    /// Commits the files below a directory as the state under test of the project.
+    pub fn put_copy(&mut self, directory: &Path) {
+        self.repos[&ProjectName::from(PROJECT)].copy(directory);
+        self.put(&[]);
     }
 
     /// Commits `files` as the state under test of the project.
@@ -452,7 +489,8 @@ impl Story {
             containing: None,
             defaults,
         };
-        let nodes: Vec<NodeAccess> = self.nodes.iter().map(|node| node.access.clone()).collect();
+        let own = self.nodes.iter().map(|node| node.access.clone());
+        let nodes: Vec<NodeAccess> = own.chain(self.machines).collect();
         let job = JobAttempt {
             order: &self.order,
             job: &self.job,

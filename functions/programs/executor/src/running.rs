@@ -26,8 +26,8 @@ pub struct ExecutorOptions {
     pub logs: SocketAddr,
     /// The address of the pages, ending in `/`; archived logs are below `logs/` there.
     pub web_root: String,
-    /// The Python environment created by `install.sh`; `None` takes `SLUICE_ANSIBLE_PREFIX`, else
-    /// the script's default.
+    /// The directory of the Python environments created by `install.sh`; `None` takes
+    /// `SLUICE_ANSIBLE_PREFIX`, else the script's default.
     pub ansible: Option<PathBuf>,
 }
 

@@ -402,11 +402,6 @@ impl TenantConfig {
                 "\"web-root\" is not supported yet: links use the system's own address".to_owned(),
             ),
             (
-                "default-ansible-version",
-                self.default_ansible_version.as_deref() == Some("9"),
-                "\"default-ansible-version\": all jobs run with Ansible 11".to_owned(),
-            ),
-            (
                 "report-build-page",
                 self.report_build_page,
                 "\"report-build-page\" is not supported yet: reports link jobs to their logs"
