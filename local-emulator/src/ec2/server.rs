@@ -40,12 +40,12 @@ pub(super) fn host_keys(instance: &Path) -> io::Result<()> {
 }
 
 /// Returns the configuration of the SSH server: the machine's address and port, and logins by key
-/// only.
+/// only: with those that the emulator gives, and those that a login adds to its own list.
 pub(super) fn sshd_config(record: &Record) -> String {
     let (address, port) = (&record.address, record.port);
     format!(
         "ListenAddress {address}:{port}\nHostKey /run/instance/host_ed25519\nHostKey /run/instance/host_ecdsa\n\
-         AuthorizedKeysFile /run/instance/keys/%u\nPidFile none\nUsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
+         AuthorizedKeysFile /run/instance/keys/%u .ssh/authorized_keys\nPidFile none\nUsePAM no\nPasswordAuthentication no\nKbdInteractiveAuthentication no\n\
          PermitRootLogin prohibit-password\nStrictModes no\nUseDNS no\nMaxStartups 100\nMaxSessions 100\nPrintMotd no\nX11Forwarding no\n\
          AcceptEnv LANG LC_*\nSubsystem sftp internal-sftp\n"
     )
