@@ -14,3 +14,4 @@ mod rights;
 mod secrets;
 mod support;
 mod variables;
+mod zuul_jobs;
