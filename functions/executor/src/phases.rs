@@ -506,6 +506,8 @@ impl PreparedBuild<'_> {
             "trusted": playbook.trust == CodeTrust::Trusted,
         }));
         self.records.push(log.redactor.value(outcome.record.finish(head)));
+        // Later playbooks upload it. If it cannot be written now, the end of the build says so.
+        let _ = write_record(self.attempt.jobdir, &self.records);
         let (returned, trouble) = ReturnedData::read(&self.attempt.jobdir.results);
         returned.redactions().for_each(|value| log.redactor.add(value));
         if let Some(trouble) = trouble {
@@ -678,7 +680,7 @@ impl PreparedBuild<'_> {
             .await;
             notes.iter().for_each(|line| log.say(line));
         }
-        if let Err(error) = write_record(jobdir, &Value::Array(self.records)) {
+        if let Err(error) = write_record(jobdir, &self.records) {
             log.say(&format!("job-output.json could not be written: {error}"));
         }
         RunEnd {
@@ -705,16 +707,19 @@ fn record_requested_stop(results: &mut ResultTracker, stop: &StopSignal) -> bool
     stop.reason().is_some()
 }
 
-/// Writes the machine-readable record of all playbooks to `job-output.json` in the logs, in place
-/// of an existing file. An error if the log directory was replaced by a link.
-fn write_record(jobdir: &Jobdir, record: &Value) -> std::io::Result<()> {
+/// Writes the machine-readable record of the playbooks so far to `job-output.json` in the logs, in
+/// place of an existing file. An error if the log directory was replaced by a link.
+fn write_record(jobdir: &Jobdir, records: &[Value]) -> std::io::Result<()> {
     // Playbooks can write here, so neither the directory nor the file may be a link.
     if !std::fs::symlink_metadata(&jobdir.logs)?.is_dir() {
         return Err(std::io::Error::other("work/logs is no longer a directory"));
     }
     let path = jobdir.logs.join("job-output.json");
     let _ = std::fs::remove_file(&path);
-    std::io::Write::write_all(&mut std::fs::File::create_new(path)?, record.to_string().as_bytes())
+    std::io::Write::write_all(
+        &mut std::fs::File::create_new(path)?,
+        json!(records).to_string().as_bytes(),
+    )
 }
 
 /// The maximum size of a build's detail, and of its log address, in bytes. Both are stored in
