@@ -143,7 +143,7 @@ const HOSTILE: &str = r#"
 async fn a_hostile_synchronize_reaches_the_build_and_nothing_else() {
     let neighbour = tempfile::tempdir().unwrap();
     let victim = neighbour.path().join("of-another-build");
-    std::fs::write(&victim, "private").unwrap();
+    std::fs::write(&victim, "text-of-the-victim").unwrap();
     let play = HOSTILE.replace("VICTIM", &victim.display().to_string());
     let files = [(PROJECT, "play.yaml", play.as_str())];
     let mut story = Story::new(&files).with_nodes(&["one"], &[]);
@@ -152,18 +152,22 @@ async fn a_hostile_synchronize_reaches_the_build_and_nothing_else() {
     let home = nodes[0].home();
     std::fs::write(home.join("node.txt"), "of the node").unwrap();
     let outcome = story.run().await;
-    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "private");
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "text-of-the-victim");
     assert_eq!(outcome.read("work/logs/node.txt"), "of the node", "{}", outcome.log);
     for name in ["rsh", "path", "local"] {
         let taken = std::fs::read_to_string(outcome.jobdir.join("work/logs").join(name));
-        assert!(!taken.unwrap_or_default().contains("private"), "{name}\n{}", outcome.log);
+        assert!(
+            !taken.unwrap_or_default().contains("text-of-the-victim"),
+            "{name}\n{}",
+            outcome.log
+        );
     }
     for name in ["sent", "linked", "taken"] {
         assert!(!home.join(name).exists(), "{name}\n{}", outcome.log);
     }
     assert!(!outcome.read("ansible/inventory.yaml").contains("of the node"));
     assert!(!outcome.read("ssh/config").contains("of the node"));
-    assert!(!outcome.log.contains("private"), "{}", outcome.log);
+    assert!(!outcome.log.contains("text-of-the-victim"), "{}", outcome.log);
 }
 
 /// Z7.1, Z7.5: `synchronize` itself would send the workspace to whatever answers at the address.
