@@ -20,7 +20,7 @@ RANDOM_SEED = $$(od -An -N6 -tu8 /dev/urandom | tr -d " ")
 help: ## Lists the targets.
 	@sed -n 's/^\([a-z-]*\):.*## \(.*\)/  make \1\t\2/p' $(MAKEFILE_LIST) | expand -t 22
 
-setup: ## Installs what is missing: OpenSSH, bubblewrap, rsync, ansible-core in a Python environment, mmdebstrap, nftables, a C compiler.
+setup: ## Installs what is missing: OpenSSH, bubblewrap, rsync, two versions of Ansible in Python environments, mmdebstrap, nftables, a C compiler.
 	@infra/executor/install.sh
 	@infra/node-tools.sh
 	@infra/build-tools.sh

@@ -1,12 +1,13 @@
 #!/bin/sh
-# Installs what an executor needs on Debian 12: git, OpenSSH, bubblewrap, rsync, and a Python environment with the
-# ansible-core that requirements.txt pins. Running it again changes nothing and is quick. The image's Dockerfile, the
-# make targets and the tests all call this script.
+# Installs what an executor needs on Debian 12: git, OpenSSH, bubblewrap, rsync, and for each version of Ansible that a
+# job may choose (`ansible-version`) a Python environment with the packages that requirements-VERSION.txt pins. Running
+# it again changes nothing and is quick. The image's Dockerfile, the make targets and the tests all call this script.
 #
 #   install.sh [--check] [--prefix DIRECTORY]
 #
 #   --check     change nothing; print what is missing, one thing a line, and exit 1 if there is any
-#   --prefix    where the Python environment goes (default: $SLUICE_ANSIBLE_PREFIX, else /opt/sluice/ansible)
+#   --prefix    where the Python environments go, each in a directory named after its version (default:
+#               $SLUICE_ANSIBLE_PREFIX, else /opt/sluice/ansible)
 #
 # Needs root or sudo for packages, and for a prefix that the caller may not write to. Quiet unless something fails or
 # takes long.
@@ -29,7 +30,7 @@ case $prefix in
     *) prefix=$(pwd)/$prefix ;;
 esac
 PATH=$PATH:/usr/sbin:/sbin
-stamp=$prefix/installed-requirements.txt
+versions="9 11"
 
 # The system's own Python: one from a version manager may vanish, and lies where a sandbox does not see it.
 python=/usr/bin/python3
@@ -42,14 +43,25 @@ missing_packages() {
     command -v rsync >/dev/null || echo rsync
     [ -x "$python" ] || echo python3
     # Debian splits what makes environments off Python itself.
-    environment_is_there || ls /usr/lib/python3.*/ensurepip/__init__.py >/dev/null 2>&1 || echo python3-venv
+    environments_are_there || ls /usr/lib/python3.*/ensurepip/__init__.py >/dev/null 2>&1 || echo python3-venv
     [ -e /etc/ssl/certs/ca-certificates.crt ] || echo ca-certificates
 }
 
-# Right when it was finished for exactly this list. The interpreter is tried, since an upgrade of the system may have
-# taken it away.
+# Prints every package of the environment of a version.
+requirements() {
+    cat "$here/requirements-$1.txt" "$here/requirements-libraries.txt"
+}
+
+# Right when it was finished for exactly these packages. The interpreter is tried, since an upgrade of the system may
+# have taken it away.
 environment_is_there() {
-    cmp -s "$stamp" "$here/requirements.txt" && "$prefix/bin/python" -I -S -c pass 2>/dev/null
+    requirements "$1" | cmp -s - "$prefix/$1/installed-requirements.txt" && "$prefix/$1/bin/python" -I -S -c pass 2>/dev/null
+}
+
+environments_are_there() {
+    for version in $versions; do
+        environment_is_there "$version" || return 1
+    done
 }
 
 as_root() {
@@ -70,10 +82,11 @@ if [ "$check" = yes ]; then
         echo "package $package"
         status=1
     done
-    if ! environment_is_there; then
-        echo "python environment $prefix with $(grep '^ansible-core' "$here/requirements.txt")"
+    for version in $versions; do
+        environment_is_there "$version" && continue
+        echo "python environment $prefix/$version with $(grep -o '^ansible==[^ ]*' "$here/requirements-$version.txt")"
         status=1
-    fi
+    done
     exit $status
 fi
 
@@ -86,21 +99,26 @@ fi
 # sshd refuses to start without it where no service manager has made it.
 [ -d /run/sshd ] || as_root mkdir -p -m 755 /run/sshd
 
-environment_is_there && exit 0
+environments_are_there && exit 0
 
-echo "install.sh: making the Python environment $prefix"
-parent=$(dirname "$prefix")
 run=
 mkdir -p "$prefix" 2>/dev/null && [ -w "$prefix" ] || run=as_root
-$run mkdir -p "$parent"
+$run mkdir -p "$prefix"
 # Two callers at once (tests, make) would trip over each other: the second waits and finds the work done.
 lock=/tmp/sluice-install-$(id -u).lock
 exec 9>"$lock"
 flock 9
-environment_is_there && exit 0
-$run "$python" -m venv --clear "$prefix"
-$run "$prefix/bin/python" -m pip --quiet --disable-pip-version-check install --no-compile -r "$here/requirements.txt"
-# Bytecode now, since the sandbox's view of this directory is read-only and could not keep it. It is checked by hash
-# never again: the files do not change, and each start would look at thousands of them.
-$run "$prefix/bin/python" -m compileall -q -j 0 --invalidation-mode unchecked-hash "$prefix/lib" >/dev/null
-$run install -m 644 "$here/requirements.txt" "$stamp"
+for version in $versions; do
+    environment_is_there "$version" && continue
+    environment=$prefix/$version
+    echo "install.sh: making the Python environment $environment"
+    $run "$python" -m venv --clear "$environment"
+    # The files name every package, also those that others depend on, so there is nothing to resolve.
+    $run "$environment/bin/python" -m pip --quiet --disable-pip-version-check install --no-compile --no-deps -r "$here/requirements-$version.txt"
+    $run "$environment/bin/python" -m pip --quiet --disable-pip-version-check check
+    # Bytecode now, since the sandbox's view of this directory is read-only and could not keep it. It is checked by hash
+    # never again: the files do not change, and each start would look at thousands of them. Not of collections, which
+    # are most of the files: Ansible compiles their plugins itself and their modules run on the node.
+    $run "$environment/bin/python" -m compileall -q -j 0 --invalidation-mode unchecked-hash -x /ansible_collections/ "$environment/lib" >/dev/null
+    requirements "$version" | $run tee "$environment/installed-requirements.txt" >/dev/null
+done

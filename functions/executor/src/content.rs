@@ -3,6 +3,8 @@
 
 use crate::settings::SetupError;
 use sluice_model::id::digest;
+use std::fs::Permissions;
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use tokio::process::Command;
@@ -17,6 +19,7 @@ macro_rules! files {
 files![
     "bin/network_relay.py",
     "bin/node_connect.py",
+    "bin/ssh",
     "plugins/action/output_keep.py",
     "plugins/action/script_run.py",
     "plugins/action/tree_fetch.py",
@@ -67,7 +70,10 @@ impl AnsibleContent {
             if let Some(directory) = path.parent() {
                 std::fs::create_dir_all(directory).map_err(failed)?;
             }
-            std::fs::write(path, text).map_err(failed)?;
+            std::fs::write(&path, text).map_err(failed)?;
+            if text.starts_with("#!") {
+                std::fs::set_permissions(&path, Permissions::from_mode(0o755)).map_err(failed)?;
+            }
         }
         // Sandboxes see the content read-only and cannot cache bytecode. Without bytecode, a
         // playbook only starts more slowly.

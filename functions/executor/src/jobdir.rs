@@ -32,7 +32,8 @@ pub struct Jobdir {
     pub dot_ansible: PathBuf,
     /// The path of cached facts and expanded variables inside a sandbox; see [`Self::state_of`].
     pub facts: PathBuf,
-    /// Known hosts and the client configuration of ssh; read-only in every home.
+    /// Known hosts and the client configuration of ssh; read-only in every home but that of trusted
+    /// playbooks.
     pub ssh: PathBuf,
     /// The state directories by owner; a playbook sees only its own.
     pub homes: PathBuf,

@@ -37,7 +37,7 @@ use serde_json::{Map, Value, json};
 use sluice_config::pattern::Pattern;
 use sluice_model::build::{BuildResult, Pause, PlaybookPhase, PlaybookStart, RunEnd};
 use sluice_model::git::Oid;
-use sluice_model::job::{Playbook, SecretUse};
+use sluice_model::job::{ANSIBLE_VERSIONS, DEFAULT_ANSIBLE_VERSION, Playbook, SecretUse};
 use sluice_model::{BranchName, Timestamp};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -58,15 +58,16 @@ impl Ansible {
     /// on the settings name the unpacked directory there. An error if Ansible or bubblewrap does
     /// not work, a path for playbooks cannot be used, or the content cannot be written.
     pub async fn new(mut settings: AnsibleSettings) -> Result<Self, SetupError> {
-        let program = settings.program("ansible-playbook");
-        if !program.is_file() {
-            return Err(SetupError::NoAnsible { path: program });
+        let programs =
+            ANSIBLE_VERSIONS.map(|version| settings.program(version, "ansible-playbook"));
+        if let Some(path) = programs.into_iter().find(|program| !program.is_file()) {
+            return Err(SetupError::NoAnsible { path });
         }
         settings.check_paths()?;
         probe().await?;
         jobdir::remove_dead_runtimes(&settings.runtime);
-        settings.content =
-            AnsibleContent::unpack(&settings.content, &settings.program("python")).await?.root;
+        let python = settings.program(DEFAULT_ANSIBLE_VERSION, "python");
+        settings.content = AnsibleContent::unpack(&settings.content, &python).await?.root;
         Ok(Self { settings })
     }
 
@@ -188,6 +189,11 @@ enum StartError {
         "secret {secret} of {project} requests an OIDC token that cannot be issued: {source}; correct its `oidc`"
     )]
     Token { secret: String, project: String, source: IdTokenError },
+    #[error(
+        "the job uses Ansible version {version}, which is not supported; supported versions are {}: change its ansible-version",
+        ANSIBLE_VERSIONS.join(" and ")
+    )]
+    AnsibleVersion { version: String },
     #[error("could not write the files of the playbooks")]
     Disk(#[from] std::io::Error),
 }
@@ -201,7 +207,8 @@ impl StartError {
             | Self::Prepare(PrepareError::NoPlaybook { .. })
             | Self::Include(IncludeError::Missing { .. } | IncludeError::Unreadable { .. })
             | Self::Secret { .. }
-            | Self::Token { .. } => BuildResult::ConfigError,
+            | Self::Token { .. }
+            | Self::AnsibleVersion { .. } => BuildResult::ConfigError,
             Self::Workspace(error)
             | Self::Include(IncludeError::Workspace(error))
             | Self::Prepare(PrepareError::Workspace(error)) => match error {
@@ -256,6 +263,10 @@ impl<'a> Attempt<'a> {
     async fn prepare(&self, log: &mut JobLog<'_>) -> Result<PreparedBuild<'a>, StartError> {
         let (job, jobdir) = (self.job, self.jobdir);
         inventory::check_names(job)?;
+        let version = job.job.ansible_version();
+        if !ANSIBLE_VERSIONS.contains(&version) {
+            return Err(StartError::AnsibleVersion { version: version.to_owned() });
+        }
         write_accounts(jobdir)?;
         self.check_secrets()?;
         log.say("Cloning repos into workspace");
@@ -559,6 +570,8 @@ impl PreparedBuild<'_> {
         if log.end_playbook() {
             outcome.end = PlaybookEnd::SecretExposed;
         }
+        // Later playbooks upload it. If it cannot be written now, the end of the build says so.
+        let _ = write_record(self.attempt.jobdir, &self.records);
         log.say(&format!("{phase} END {}: {banner}", outcome.end.banner()));
         let (returned, trouble) = ReturnedData::read(&self.attempt.jobdir.results);
         returned.redactions().for_each(|value| log.add_secret(value));
@@ -589,9 +602,16 @@ impl PreparedBuild<'_> {
 
     /// Returns what all playbooks of the build share.
     fn context(&self) -> PlaybookContext<'_> {
-        let Attempt { settings, jobdir, .. } = self.attempt;
+        let Attempt { settings, job, jobdir, .. } = self.attempt;
         let ConnectedNodes { agent, broker, .. } = &self.nodes;
-        PlaybookContext { settings, jobdir, agent: agent.as_ref(), broker, disk: &self.disk }
+        PlaybookContext {
+            settings,
+            ansible_version: job.job.ansible_version(),
+            jobdir,
+            agent: agent.as_ref(),
+            broker,
+            disk: &self.disk,
+        }
     }
 
     /// Returns the inventory for one playbook: with expanded variables if it is privileged (trusted
@@ -766,7 +786,7 @@ impl PreparedBuild<'_> {
             .await;
             notes.iter().for_each(|line| log.say(line));
         }
-        if let Err(error) = write_record(jobdir, &Value::Array(self.records)) {
+        if let Err(error) = write_record(jobdir, &self.records) {
             log.say(&format!("job-output.json could not be written: {error}"));
         }
         let result = results.result(returned.may_retry());
@@ -798,16 +818,19 @@ fn record_requested_stop(results: &mut ResultTracker, stop: &StopSignal) -> bool
     stop.reason().is_some()
 }
 
-/// Writes the machine-readable record of all playbooks to `job-output.json` in the logs, in place
-/// of an existing file. An error if the log directory was replaced by a link.
-fn write_record(jobdir: &Jobdir, record: &Value) -> std::io::Result<()> {
+/// Writes the machine-readable record of the playbooks so far to `job-output.json` in the logs, in
+/// place of an existing file. An error if the log directory was replaced by a link.
+fn write_record(jobdir: &Jobdir, records: &[Value]) -> std::io::Result<()> {
     // Playbooks can write here, so neither the directory nor the file may be a link.
     if !std::fs::symlink_metadata(&jobdir.logs)?.is_dir() {
         return Err(std::io::Error::other("work/logs is no longer a directory"));
     }
     let path = jobdir.logs.join("job-output.json");
     let _ = std::fs::remove_file(&path);
-    std::io::Write::write_all(&mut std::fs::File::create_new(path)?, record.to_string().as_bytes())
+    std::io::Write::write_all(
+        &mut std::fs::File::create_new(path)?,
+        json!(records).to_string().as_bytes(),
+    )
 }
 
 /// The maximum size of a build's detail, and of its log address, in bytes. Both are stored in

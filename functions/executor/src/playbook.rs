@@ -133,6 +133,8 @@ pub enum CommandStreams {
 pub struct PlaybookContext<'a> {
     /// The executor's settings.
     pub settings: &'a AnsibleSettings,
+    /// The job's version of Ansible; the executor has its Python environment.
+    pub ansible_version: &'a str,
     /// The build's directories.
     pub jobdir: &'a Jobdir,
     /// The agent with the build's keys, if there are any.
@@ -391,9 +393,10 @@ fn spawn(
         environment.insert("SSH_AGENT_PID", agent.id.to_string());
     }
     let state = jobdir.state_of(&playbook.state_owner())?;
+    let (settings, ansible_version) = (context.settings, context.ansible_version);
     let sandbox =
-        Sandbox { settings: context.settings, jobdir, trust: playbook.trust, state: &state };
-    let ansible = context.settings.program("ansible-playbook");
+        Sandbox { settings, jobdir, trust: playbook.trust, ansible_version, state: &state };
+    let ansible = settings.program(ansible_version, "ansible-playbook");
     let mut command = match playbook.trust {
         CodeTrust::Trusted => sandbox.command(&ansible, &environment),
         CodeTrust::Untrusted => {

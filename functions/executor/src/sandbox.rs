@@ -66,6 +66,8 @@ pub struct Sandbox<'a> {
     pub jobdir: &'a Jobdir,
     /// Whether the process is trusted.
     pub trust: CodeTrust,
+    /// The version of Ansible whose Python environment is first in `PATH`.
+    pub ansible_version: &'a str,
     /// The state directories that it may write besides the work directory. They are not shared
     /// between playbooks with different rights, because Ansible loads plugins from them.
     pub state: &'a SandboxState,
@@ -96,7 +98,8 @@ impl Sandbox<'_> {
             arguments.extend([how.to_owned(), path.clone(), path]);
         };
         bind("--ro-bind", &self.settings.prefix);
-        if let Some(python) = foreign_python(&self.settings.prefix) {
+        let ansible = self.settings.environment(self.ansible_version);
+        if let Some(python) = foreign_python(&ansible, &self.settings.prefix) {
             bind("--ro-bind-try", &python);
         }
         bind("--ro-bind", &self.settings.content);
@@ -120,7 +123,10 @@ impl Sandbox<'_> {
         place("--bind", &self.state.home, &self.jobdir.home);
         place("--bind", &self.state.dot_ansible, &self.jobdir.dot_ansible);
         place("--bind", &self.state.facts, &self.jobdir.facts);
-        place("--ro-bind", &self.jobdir.ssh, &self.jobdir.home.join(".ssh"));
+        // Trusted playbooks have files of their own there.
+        if self.trust == CodeTrust::Untrusted {
+            place("--ro-bind", &self.jobdir.ssh, &self.jobdir.home.join(".ssh"));
+        }
         // Hides the state directories of other playbooks.
         arguments.extend(["--tmpfs".to_owned(), self.jobdir.homes.display().to_string()]);
         for (name, file) in [("passwd", "passwd"), ("group", "group")] {
@@ -145,8 +151,9 @@ impl Sandbox<'_> {
     /// Returns the `PATH` of programs in the sandbox.
     fn search_path(&self) -> String {
         format!(
-            "{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
-            self.settings.prefix.join("bin").display()
+            "{}:{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+            self.settings.content.join("bin").display(),
+            self.settings.environment(self.ansible_version).join("bin").display()
         )
     }
 }
@@ -228,10 +235,10 @@ pub fn is_root() -> bool {
     std::fs::metadata("/proc/self").is_ok_and(|own| own.uid() == 0)
 }
 
-/// Returns the root of the Python installation that the environment `prefix` uses; `None` if it is
-/// below `/usr` or `prefix`, or cannot be found.
-fn foreign_python(prefix: &Path) -> Option<PathBuf> {
-    let real = std::fs::canonicalize(prefix.join("bin/python")).ok()?;
+/// Returns the root of the Python installation that `environment` uses; `None` if it is below
+/// `/usr` or `prefix`, or cannot be found.
+fn foreign_python(environment: &Path, prefix: &Path) -> Option<PathBuf> {
+    let real = std::fs::canonicalize(environment.join("bin/python")).ok()?;
     if real.starts_with("/usr") || real.starts_with(prefix) {
         None
     } else {

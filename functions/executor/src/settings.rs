@@ -10,7 +10,8 @@ use std::path::{Path, PathBuf};
 /// Settings for running Ansible on this machine.
 #[derive(Debug, Clone)]
 pub struct AnsibleSettings {
-    /// The Python environment created by `infra/executor/install.sh`.
+    /// The directory of the Python environments created by `infra/executor/install.sh`, each in a
+    /// directory named after its version of Ansible.
     pub prefix: PathBuf,
     /// The executor's directory, with its key and all builds.
     pub state: PathBuf,
@@ -109,9 +110,14 @@ impl AnsibleSettings {
         Ok(())
     }
 
-    /// Returns the path of a program in the Python environment.
-    pub fn program(&self, name: &str) -> PathBuf {
-        self.prefix.join("bin").join(name)
+    /// Returns the Python environment of a version of Ansible, such as `11`.
+    pub fn environment(&self, ansible_version: &str) -> PathBuf {
+        self.prefix.join(ansible_version)
+    }
+
+    /// Returns the path of a program in the Python environment of a version of Ansible.
+    pub fn program(&self, ansible_version: &str, name: &str) -> PathBuf {
+        self.environment(ansible_version).join("bin").join(name)
     }
 }
 
@@ -167,9 +173,9 @@ pub fn read_site_vars(path: &Path) -> Result<Map<String, Value>, SetupError> {
 /// Why Ansible cannot run on this machine.
 #[derive(Debug, thiserror::Error)]
 pub enum SetupError {
-    /// The Python environment is missing or incomplete.
+    /// A Python environment is missing or incomplete.
     #[error(
-        "there is no Ansible at {path}: run infra/executor/install.sh, or name its prefix in SLUICE_ANSIBLE_PREFIX"
+        "there is no Ansible at {path}: run infra/executor/install.sh, or name the prefix in SLUICE_ANSIBLE_PREFIX"
     )]
     NoAnsible {
         /// The missing program.

@@ -5,10 +5,11 @@
 //! sandbox, because a playbook that uses one can also make it forward ports.
 
 use crate::job::BuildSshKey;
-use crate::jobdir::Jobdir;
+use crate::jobdir::{Jobdir, TRUSTED};
 use crate::process::Group;
 use crate::sandbox::{CodeTrust, Sandbox};
 use crate::settings::AnsibleSettings;
+use sluice_model::job::DEFAULT_ANSIBLE_VERSION;
 use sluice_model::node::NodeAccess;
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
@@ -150,9 +151,11 @@ fn ended(output: std::io::Result<std::process::Output>) -> Result<(), AgentError
     }
 }
 
-/// Writes `known_hosts` and `config` into the build's ssh directory, for every ssh of the build.
-/// Connections go through the executor's broker and trust only the recorded host keys, so that a
-/// node without any cannot be reached. User and key come from Ansible and the agent.
+/// Writes `known_hosts` and `config` into the build's ssh directory, for every ssh of the build but
+/// those of trusted playbooks, which get files of their own that they may change: roles of
+/// `zuul-jobs` add servers for logs. Connections to nodes go through the executor's broker; other
+/// hosts are reached directly, by trusted playbooks alone. Connections trust only the recorded host
+/// keys, so that a node without any cannot be reached. User and key come from Ansible and the agent.
 pub fn write_configuration(
     jobdir: &Jobdir,
     settings: &AnsibleSettings,
@@ -165,28 +168,41 @@ pub fn write_configuration(
             let _ = writeln!(known_hosts, "{host} {key}");
         }
     }
-    std::fs::write(jobdir.ssh.join("known_hosts"), known_hosts)?;
     let connect = settings.content.join("bin/node_connect.py");
-    let configuration = format!(
-        "# The nodes are reached through the executor, and known by the host keys that their check accepted.\n\
-         Host *\n\
-         \x20 ProxyCommand /usr/bin/python3 -ISE \"{connect}\" \"{broker}\" %h %p\n\
-         \x20 ProxyUseFdpass yes\n\
-         \x20 StrictHostKeyChecking yes\n\
-         \x20 UserKnownHostsFile \"{known}\"\n\
-         \x20 GlobalKnownHostsFile /dev/null\n\
-         \x20 UpdateHostKeys no\n\
-         \x20 ControlPath {control}/%C\n\
-         \x20 PermitLocalCommand no\n\
-         \x20 LogLevel ERROR\n\
-         \x20 ServerAliveInterval 15\n\
-         \x20 ServerAliveCountMax 8\n",
+    let proxy = format!(
+        "\x20 ProxyCommand /usr/bin/python3 -ISE \"{connect}\" \"{broker}\" %h %p\n\
+         \x20 ProxyUseFdpass yes\n",
         connect = connect.display(),
         broker = jobdir.runtime.broker_socket().display(),
-        known = jobdir.home.join(".ssh/known_hosts").display(),
-        control = jobdir.runtime.control.display(),
     );
-    std::fs::write(jobdir.ssh.join("config"), configuration)
+    let configuration = |proxied: &str| {
+        format!(
+            "# The nodes are known by the host keys that their check accepted.\n\
+             Host {proxied}\n{proxy}\
+             Host *\n\
+             \x20 StrictHostKeyChecking yes\n\
+             \x20 UserKnownHostsFile \"{known}\"\n\
+             \x20 GlobalKnownHostsFile /dev/null\n\
+             \x20 UpdateHostKeys no\n\
+             \x20 ControlPath {control}/%C\n\
+             \x20 PermitLocalCommand no\n\
+             \x20 LogLevel ERROR\n\
+             \x20 ServerAliveInterval 15\n\
+             \x20 ServerAliveCountMax 8\n",
+            known = jobdir.home.join(".ssh/known_hosts").display(),
+            control = jobdir.runtime.control.display(),
+        )
+    };
+    let of_trusted = jobdir.state_of(TRUSTED)?.home.join(".ssh");
+    // The broker stops what an executor sends to nodes that another one may use, so
+    // trusted playbooks reach nodes through it too. No host has the name of the last entry.
+    let addresses = nodes.iter().map(|node| node.interface_ip.as_str());
+    let of_nodes = addresses.chain(["no-node.invalid"]).collect::<Vec<_>>().join(" ");
+    for (directory, proxied) in [(&jobdir.ssh, "*"), (&of_trusted, of_nodes.as_str())] {
+        std::fs::write(directory.join("known_hosts"), &known_hosts)?;
+        std::fs::write(directory.join("config"), configuration(proxied))?;
+    }
+    Ok(())
 }
 
 /// Returns the arguments of `ssh-add` that restrict the key to the build's nodes: `-h` and the
@@ -288,7 +304,13 @@ fn ssh_command(
     options: &[&str],
 ) -> Result<Command, String> {
     let state = jobdir.state_of("ssh").map_err(|error| error.to_string())?;
-    let sandbox = Sandbox { settings, jobdir, trust: CodeTrust::Untrusted, state: &state };
+    let sandbox = Sandbox {
+        settings,
+        jobdir,
+        trust: CodeTrust::Untrusted,
+        ansible_version: DEFAULT_ANSIBLE_VERSION,
+        state: &state,
+    };
     let environment = BTreeMap::from([
         ("HOME", jobdir.home.display().to_string()),
         ("SSH_AUTH_SOCK", agent.socket.display().to_string()),

@@ -12,9 +12,6 @@ use sluice_model::change::ChangeId;
 use sluice_model::git::Oid;
 use sluice_model::job::{IncludeVars, VarsSource};
 
-/// The default Ansible version, in Zuul's numbering: the version pinned by `install.sh`.
-const ANSIBLE_VERSION: &str = "11";
-
 /// The keys of the item's own entry that are also keys of the dictionary itself.
 const OWN_ITEM_KEYS: [&str; 11] = [
     "project",
@@ -70,7 +67,7 @@ pub fn zuul(
         "post_timeout": frozen.post_timeout_seconds,
         "jobtags": frozen.tags,
         "child_jobs": job.child_jobs,
-        "ansible_version": frozen.ansible_version.as_deref().unwrap_or(ANSIBLE_VERSION),
+        "ansible_version": frozen.ansible_version(),
         "change_url": null,
         "projects": placed.iter().map(|repository| (repository.project.as_str().to_owned(), repository_entry(repository))).collect::<Map<_, _>>(),
         "items": job.speculation.changes.iter().map(|change| item(job, change)).collect::<Vec<_>>(),

@@ -40,7 +40,7 @@ pub(super) fn host_keys(instance: &Path) -> io::Result<()> {
 }
 
 /// Returns the configuration of the SSH server: the machine's address and port, and logins by key
-/// only.
+/// only: with those that the emulator gives, and those that a login adds to its own list.
 pub(super) fn sshd_config(record: &Record) -> String {
     let (address, port) = (&record.address, record.port);
     format!(

@@ -64,7 +64,7 @@ fn playbook(world: &World, machines: &[Instance], text: &str) -> Command {
     std::fs::set_permissions(at("login"), mode).unwrap();
     let prefix = std::env::var_os("SLUICE_ANSIBLE_PREFIX")
         .map_or_else(|| "/opt/sluice/ansible".into(), PathBuf::from);
-    let mut command = Command::new(prefix.join("bin/ansible-playbook"));
+    let mut command = Command::new(prefix.join("11/bin/ansible-playbook"));
     command.args(["--user", "zuul", "--private-key"]).arg(at("login"));
     command.arg("--inventory").arg(at("hosts")).arg(at("playbook.yaml"));
     command.env("ANSIBLE_LOCAL_TEMP", at("ansible")).env("HOME", at("home"));

@@ -209,3 +209,15 @@ async fn a_job_can_say_that_its_failed_pre_run_counts() {
     story.job.pre_run = vec![untrusted("no")];
     assert_eq!(story.run().await.ended.result, Failure);
 }
+
+/// Z7.7: roles that upload logs send `job-output.json` too, from a post-run playbook.
+#[tokio::test]
+async fn a_playbook_finds_the_record_of_those_before_it() {
+    let run = "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - name: Before\n      command: \"true\"\n";
+    let post = "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - command: grep -c Before {{ zuul.executor.log_root }}/job-output.json\n";
+    let mut story = Story::new(&[(PROJECT, "run.yaml", run), (PROJECT, "post.yaml", post)]);
+    story.job.run = vec![untrusted("run")];
+    story.job.post_run = vec![untrusted("post")];
+    let outcome = story.run().await;
+    assert_eq!(outcome.ended.result, Success, "{}", outcome.log);
+}

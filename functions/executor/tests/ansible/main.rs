@@ -5,6 +5,7 @@
     reason = "a test may panic, and its helpers explain themselves"
 )]
 
+mod collections;
 mod confinement;
 mod content;
 mod deployment;
@@ -18,3 +19,4 @@ mod secrets;
 mod streams;
 mod support;
 mod variables;
+mod zuul_jobs;

@@ -159,6 +159,13 @@ impl Repo {
         String::from_utf8(output.stdout).unwrap().trim().to_owned()
     }
 
+    /// Copies the files below a directory into the work tree.
+    pub fn copy(&self, directory: &Path) {
+        let files = directory.join(".");
+        let done = Command::new("cp").arg("-R").arg(files).arg(self.directory.path()).status();
+        assert!(done.unwrap().success(), "{}", directory.display());
+    }
+
     /// Commits `files` and returns the commit with its tree.
     pub fn commit(&self, files: &[(&str, &str)]) -> Commit {
         for (name, text) in files {
@@ -207,6 +214,8 @@ pub struct Story {
     pub job: FrozenJob,
     pub order: Order,
     pub nodes: Vec<Node>,
+    /// Nodes that something else started, after `nodes`.
+    pub machines: Vec<NodeAccess>,
     pub secrets: OpenedSecrets,
     pub inherited: InheritedData,
     pub project: (Commit, Commit),
@@ -326,6 +335,7 @@ impl Story {
             job: serde_json::from_value(job).unwrap(),
             order: serde_json::from_value(order).unwrap(),
             nodes: Vec::new(),
+            machines: Vec::new(),
             secrets: OpenedSecrets::default(),
             inherited: InheritedData::default(),
             project: commits[0].clone(),
@@ -344,6 +354,12 @@ impl Story {
     /// Gives the job a node for each name, in groups as `(group, members)`.
     pub fn with_nodes(mut self, names: &[&str], groups: &[(&str, &[&str])]) -> Self {
         self.nodes = names.iter().map(|name| Node::start(name, &self.key)).collect();
+        self.name_nodes(names, groups);
+        self
+    }
+
+    /// Defines a nodeset with these names and groups, as `(group, members)`.
+    pub fn name_nodes(&mut self, names: &[&str], groups: &[(&str, &[&str])]) {
         let nodes = names
             .iter()
             .map(|name| NodeSpec { names: vec![(*name).to_owned()], label: "small".into() })
@@ -353,12 +369,21 @@ impl Story {
             nodes: members.iter().map(|member| (*member).to_owned()).collect(),
         });
         self.job.nodesets = vec![NodeSet { name: String::new(), nodes, groups: groups.collect() }];
-        self
     }
 
     /// Adds a repository with roles and returns it as a role of the job.
     pub fn role(&mut self, project: &str, files: &[(&str, &str)]) -> RoleRepository {
+        self.role_repo(project, Repo::new(), files)
+    }
+
+    /// Adds a repository with the files below a directory and returns it as a role of the job.
+    pub fn role_copy(&mut self, project: &str, directory: &Path) -> RoleRepository {
         let repo = Repo::new();
+        repo.copy(directory);
+        self.role_repo(project, repo, &[])
+    }
+
+    fn role_repo(&mut self, project: &str, repo: Repo, files: &[(&str, &str)]) -> RoleRepository {
         let commit = repo.commit(files);
         let branch = BranchKey { project: project.into(), branch: "main".into() };
         self.extra.push(BranchState::untouched(branch, commit, Vec::new()));
@@ -380,6 +405,18 @@ impl Story {
         let change = ChangeRef { key, branch: "main".into(), patchset: head.0.clone(), head };
         let (url, title, message) = Default::default();
         self.ahead.push(SpeculativeChange { change, url, title, message, merge_commit: None });
+    }
+
+    /// Takes its nodes out, so that they and their files outlive the build.
+    pub fn take_nodes(&mut self) -> Vec<Node> {
+        self.machines.extend(self.nodes.iter().map(|node| node.access.clone()));
+        std::mem::take(&mut self.nodes)
+    }
+
+    /// Commits the files below a directory as the state under test of the project.
+    pub fn put_copy(&mut self, directory: &Path) {
+        self.repos[&ProjectName::from(PROJECT)].copy(directory);
+        self.put(&[]);
     }
 
     /// Commits `files` as the state under test of the project.
@@ -429,7 +466,8 @@ impl Story {
 
     /// Runs the build; `meanwhile` starts what the test does concurrently.
     pub async fn run_with(self, meanwhile: impl FnOnce(Meanwhile)) -> Outcome {
-        let nodes = self.nodes.iter().map(|node| node.access.clone()).collect();
+        let own = self.nodes.iter().map(|node| node.access.clone());
+        let nodes = own.chain(self.machines.clone()).collect();
         self.run_on_with(nodes, meanwhile).await
     }
 

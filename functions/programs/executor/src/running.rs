@@ -33,8 +33,8 @@ pub struct ExecutorOptions {
     /// Seconds that running builds get to finish when the executor is stopped, before they are
     /// ended and retried elsewhere.
     pub drain_seconds: u64,
-    /// The Python environment created by `install.sh`; `None` takes `SLUICE_ANSIBLE_PREFIX`, else
-    /// the script's default.
+    /// The directory of the Python environments created by `install.sh`; `None` takes
+    /// `SLUICE_ANSIBLE_PREFIX`, else the script's default.
     pub ansible: Option<PathBuf>,
     /// What playbooks find on this machine, and reach from it.
     pub playbooks: PlaybookOptions,

@@ -122,6 +122,9 @@ impl S3Access for Guard {
             "DeleteObjects" => return self.caller(credentials).map(|_| ()),
             "ListObjectsV2" | "HeadBucket" => ("s3:ListBucket", false),
             "GetBucketLocation" => ("s3:GetBucketLocation", false),
+            "GetBucketCors" => ("s3:GetBucketCORS", false),
+            // AWS has no action of its own for the removal.
+            "PutBucketCors" | "DeleteBucketCors" => ("s3:PutBucketCORS", false),
             "CreateBucket" => ("s3:CreateBucket", false),
             "DeleteBucket" => ("s3:DeleteBucket", false),
             "ListBuckets" => {

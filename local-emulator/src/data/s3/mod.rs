@@ -7,6 +7,7 @@
 
 mod access;
 mod classify;
+mod cors;
 mod failure;
 mod listing;
 mod multipart;
@@ -84,9 +85,15 @@ impl S3 {
     /// the caller's signature was verified.
     pub(super) async fn call(&self, request: Request<Bytes>) -> (Response<Bytes>, Proven) {
         let proof = access::Proof::default();
+        let read = cors::CrossOriginRead::of(&request);
         let mut request = request.map(s3s::Body::from);
         request.extensions_mut().insert(proof.clone());
-        let response = self.response(request).await;
+        let mut response = self.response(request).await;
+        if let Some(read) = read
+            && let Ok(Some(rules)) = self.store.cross_origin_rules(&read.bucket)
+        {
+            read.allow(&rules, response.headers_mut());
+        }
         (response, if proof.is_given() { Proven::Yes } else { Proven::No })
     }
 

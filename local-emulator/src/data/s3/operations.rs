@@ -118,6 +118,43 @@ impl S3 for Buckets {
         Ok(S3Response::new(GetBucketLocationOutput::default()))
     }
 
+    /// Replaces the cross-origin rules of a bucket. 404 if there is no such bucket.
+    async fn put_bucket_cors(
+        &self,
+        req: S3Request<PutBucketCorsInput>,
+    ) -> S3Result<S3Response<PutBucketCorsOutput>> {
+        let (name, rules) = (req.input.bucket, req.input.cors_configuration.cors_rules);
+        self.existing_bucket(&name).await?;
+        self.blocking(move |store| store.set_cross_origin_rules(&name, Some(&rules))).await?;
+        Ok(S3Response::new(PutBucketCorsOutput::default()))
+    }
+
+    /// Answers with the cross-origin rules of a bucket. 404 if it has none or does not exist.
+    async fn get_bucket_cors(
+        &self,
+        req: S3Request<GetBucketCorsInput>,
+    ) -> S3Result<S3Response<GetBucketCorsOutput>> {
+        let name = req.input.bucket;
+        self.existing_bucket(&name).await?;
+        match self.blocking(move |store| store.cross_origin_rules(&name)).await? {
+            Some(rules) => Ok(S3Response::new(GetBucketCorsOutput { cors_rules: Some(rules) })),
+            None => {
+                Err(s3_error!(NoSuchCORSConfiguration, "The CORS configuration does not exist"))
+            }
+        }
+    }
+
+    /// Removes the cross-origin rules of a bucket, if it has any. 404 if there is no such bucket.
+    async fn delete_bucket_cors(
+        &self,
+        req: S3Request<DeleteBucketCorsInput>,
+    ) -> S3Result<S3Response<DeleteBucketCorsOutput>> {
+        let name = req.input.bucket;
+        self.existing_bucket(&name).await?;
+        self.blocking(move |store| store.set_cross_origin_rules(&name, None)).await?;
+        Ok(S3Response::with_status(DeleteBucketCorsOutput::default(), StatusCode::NO_CONTENT))
+    }
+
     /// Answers with all buckets by name; the limits and prefixes of the request are ignored.
     async fn list_buckets(
         &self,

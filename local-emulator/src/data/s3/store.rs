@@ -14,6 +14,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use rusqlite::{Connection, OptionalExtension, Row, params};
+use s3s::dto::CORSRule;
 use serde::{Deserialize, Serialize};
 
 use super::super::store::{self, Durability, StoreError};
@@ -23,6 +24,7 @@ const SCHEMA: &str = "
 CREATE TABLE IF NOT EXISTS buckets (name TEXT PRIMARY KEY, created_ms INTEGER NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS objects (bucket TEXT NOT NULL, key TEXT NOT NULL, etag TEXT NOT NULL, size INTEGER NOT NULL,
     modified_ms INTEGER NOT NULL, about TEXT NOT NULL, body BLOB, blob TEXT, PRIMARY KEY (bucket, key)) STRICT;
+CREATE TABLE IF NOT EXISTS cross_origin (bucket TEXT PRIMARY KEY, rules TEXT NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS uploads (id TEXT PRIMARY KEY, bucket TEXT NOT NULL, key TEXT NOT NULL, about TEXT NOT NULL,
     created_ms INTEGER NOT NULL) STRICT;
 CREATE TABLE IF NOT EXISTS parts (upload TEXT NOT NULL, number INTEGER NOT NULL, etag TEXT NOT NULL,
@@ -134,7 +136,41 @@ impl Store {
                 [name],
             )
             .map_err(self.failed("delete a bucket"))?;
+        if deleted == 1 {
+            connection
+                .execute("DELETE FROM cross_origin WHERE bucket = ?1", [name])
+                .map_err(self.failed("delete a bucket"))?;
+        }
         Ok(deleted == 1)
+    }
+
+    /// Stores the cross-origin rules of a bucket in place of earlier ones; `None` removes them.
+    pub fn set_cross_origin_rules(
+        &self,
+        bucket: &str,
+        rules: Option<&[CORSRule]>,
+    ) -> Result<(), StoreError> {
+        let connection = self.lock();
+        let done = match rules.map(|rules| serde_json::json!(rules).to_string()) {
+            Some(text) => connection.execute(
+                "INSERT OR REPLACE INTO cross_origin (bucket, rules) VALUES (?1, ?2)",
+                [bucket, &text],
+            ),
+            None => connection.execute("DELETE FROM cross_origin WHERE bucket = ?1", [bucket]),
+        };
+        done.map(|_| ()).map_err(self.failed("write cross-origin rules"))
+    }
+
+    /// Returns the cross-origin rules of a bucket; `None` if it has none or does not exist.
+    pub fn cross_origin_rules(&self, bucket: &str) -> Result<Option<Vec<CORSRule>>, StoreError> {
+        let read = self
+            .lock()
+            .query_row("SELECT rules FROM cross_origin WHERE bucket = ?1", [bucket], |row| {
+                row.get::<_, String>(0)
+            })
+            .optional()
+            .map_err(self.failed("read cross-origin rules"))?;
+        Ok(read.and_then(|text| serde_json::from_str(&text).ok()))
     }
 
     /// Returns whether a bucket exists.

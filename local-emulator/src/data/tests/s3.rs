@@ -6,7 +6,8 @@ use aws_sdk_s3::error::ProvideErrorMetadata;
 use aws_sdk_s3::presigning::PresigningConfig;
 use aws_sdk_s3::primitives::ByteStream;
 use aws_sdk_s3::types::{
-    CompletedMultipartUpload, CompletedPart, Delete, MetadataDirective, ObjectIdentifier,
+    CompletedMultipartUpload, CompletedPart, CorsConfiguration, CorsRule, Delete,
+    MetadataDirective, ObjectIdentifier,
 };
 
 use super::*;
@@ -300,4 +301,35 @@ async fn a_signed_url_reads_one_object_and_is_refused_once_changed() {
     assert_eq!(ask(&other).await.status().as_u16(), 403);
     let unsigned = plain("GET", &format!("{ENDPOINT}/{BUCKET}/log"));
     assert_eq!(lab.front.call(unsigned).await.status().as_u16(), 403);
+}
+
+/// Z7.7: roles that upload logs let the pages read them, which are of another origin.
+#[tokio::test]
+async fn pages_of_allowed_origins_may_read_a_bucket() {
+    let lab = lab();
+    let s3 = bucket(&lab).await;
+    put(&s3, "k", b"body").await;
+    let none = s3.get_bucket_cors().bucket(BUCKET).send().await.unwrap_err();
+    assert_eq!(none.code(), Some("NoSuchCORSConfiguration"));
+    let rule = CorsRule::builder().allowed_methods("GET").allowed_origins("https://*.test");
+    let rules = CorsConfiguration::builder().cors_rules(rule.build().unwrap()).build().unwrap();
+    s3.put_bucket_cors().bucket(BUCKET).cors_configuration(rules.clone()).send().await.unwrap();
+    let read = s3.get_bucket_cors().bucket(BUCKET).send().await.unwrap();
+    assert_eq!(read.cors_rules(), rules.cors_rules());
+    let config = PresigningConfig::expires_in(Duration::from_secs(60)).unwrap();
+    let url = s3.get_object().bucket(BUCKET).key("k").presigned(config).await.unwrap();
+    let allowed = async |origin: &str| {
+        let mut request = plain("GET", url.uri());
+        let host = request.uri().authority().unwrap().to_string();
+        request.headers_mut().insert("host", host.parse().unwrap());
+        request.headers_mut().insert("origin", origin.parse().unwrap());
+        let answer = lab.front.call(request).await;
+        assert_eq!(answer.body().as_ref(), b"body");
+        let header = answer.headers().get("access-control-allow-origin").cloned();
+        header.map(|value| value.to_str().unwrap().to_owned())
+    };
+    assert_eq!(allowed("https://logs.test").await.as_deref(), Some("https://logs.test"));
+    assert_eq!(allowed("https://elsewhere").await, None);
+    s3.delete_bucket_cors().bucket(BUCKET).send().await.unwrap();
+    assert_eq!(allowed("https://logs.test").await, None);
 }

@@ -15,7 +15,7 @@ use crate::error::ConfigError;
 use crate::layout::{BranchContext, Layout, NOOP, foreign_image_error, semaphore_used_twice};
 use crate::pipeline::Pipeline;
 use serde_json::{Map, Value as Json};
-use sluice_model::job::{FrozenJob, JobGraph, JobKind, NodeSet};
+use sluice_model::job::{ANSIBLE_VERSIONS, FrozenJob, JobGraph, JobKind, NodeSet};
 use sluice_model::{BranchName, JobName, ProjectName};
 use std::cell::OnceCell;
 use std::collections::{BTreeMap, BTreeSet};
@@ -624,9 +624,6 @@ fn build<'l>(
     }
     Ok(Built { job, skip_reason, forbidden })
 }
-
-/// The Ansible versions that a job may use, as in Zuul.
-pub(crate) const ANSIBLE_VERSIONS: [&str; 2] = ["9", "11"];
 
 /// Returns whether a job may use this version of Ansible: `9` or `11`.
 pub(crate) fn is_ansible_version(version: &str) -> bool {

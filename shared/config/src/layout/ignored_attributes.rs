@@ -395,11 +395,6 @@ impl TenantConfig {
                 "\"web-root\" is not supported yet: links use the system's own address".to_owned(),
             ),
             (
-                "default-ansible-version",
-                self.default_ansible_version.as_deref() == Some("9"),
-                "\"default-ansible-version\": all jobs run with Ansible 11".to_owned(),
-            ),
-            (
                 "report-build-page",
                 self.report_build_page == Some(false),
                 "\"report-build-page\": reports always link jobs to the pages of their builds"

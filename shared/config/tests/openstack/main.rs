@@ -107,7 +107,7 @@ fn pyyaml(what: &str, folder: &Path) -> Value {
     let prefix = std::env::var_os("SLUICE_ANSIBLE_PREFIX")
         .map_or_else(|| "/opt/sluice/ansible".into(), PathBuf::from);
     let script = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/openstack/facts.py");
-    for python in [prefix.join("bin/python"), "python3".into()] {
+    for python in [prefix.join("11/bin/python"), "python3".into()] {
         let found = Command::new(&python).arg("-B").arg(script).arg(what).arg(folder).output();
         if let Ok(found) = found
             && found.status.success()

@@ -13,6 +13,13 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 use std::collections::BTreeMap;
 
+/// The versions of Ansible that a job may choose (`ansible-version`), in Zuul's numbering, oldest
+/// first. `infra/executor/install.sh` makes an environment for each.
+pub const ANSIBLE_VERSIONS: [&str; 2] = ["9", "11"];
+
+/// The version of Ansible for jobs that choose none.
+pub const DEFAULT_ANSIBLE_VERSION: &str = "11";
+
 /// The frozen jobs of one item, in configuration order.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct JobGraph {
@@ -118,6 +125,11 @@ fn yes() -> bool {
 }
 
 impl FrozenJob {
+    /// Returns the version of Ansible that it runs with: the requested one, or the default.
+    pub fn ansible_version(&self) -> &str {
+        self.ansible_version.as_deref().unwrap_or(DEFAULT_ANSIBLE_VERSION)
+    }
+
     /// Returns a hash of the frozen job, as 32 hexadecimal digits. It ignores the names of the
     /// applied parents and variants and the commits of trusted playbooks. Builds with an equal hash
     /// survive a layout change, and members of a bundle may share one build.

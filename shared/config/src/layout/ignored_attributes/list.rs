@@ -49,7 +49,6 @@ pub(super) const OF_CLOUD_NODES: &str =
 /// and `sluice tenant load` warn of these where they are used, and of no others.
 pub const IGNORED_ATTRIBUTES: &[IgnoredAttribute] = &[
     partly("image", "type", "images that are built", "requests for its labels fail"),
-    partly("job", "ansible-version", "9", "all jobs run with Ansible 11"),
     ignored("job", "auth.swift", "not supported yet: no storage credentials are issued"),
     partly(
         "job",
@@ -143,7 +142,6 @@ pub const IGNORED_ATTRIBUTES: &[IgnoredAttribute] = &[
     ignored("static node", "python-path", OF_CLOUD_NODES),
     ignored("static node", "resource-limits", OF_CLOUD_NODES),
     ignored("static node", "username", OF_CLOUD_NODES),
-    partly("tenant", "default-ansible-version", "9", "all jobs run with Ansible 11"),
     ignored("tenant", "report-build-page", "reports always link jobs to the pages of their builds"),
     ignored("tenant", "web-root", "links use the system's own address"),
 ];

@@ -26,7 +26,6 @@ fn is_used(job: &JobStanza, attribute: &str) -> bool {
             job.roles.iter().flatten().any(|role| matches!(role.source, RoleSource::Galaxy(_)))
         }
         "image-build-name" => job.image_build_name.is_some(),
-        "ansible-version" => job.ansible_version.as_deref() == Some("9"),
         _ => false,
     }
 }
