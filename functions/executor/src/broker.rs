@@ -78,7 +78,7 @@ impl Broker {
         let build = BuildNetwork {
             policy: NetworkPolicy::new(settings, nodes),
             lease,
-            resolver: dial::SystemResolver::new(),
+            resolver: dial::SystemResolver::default(),
             limits,
             allowance: Arc::new(Allowance::new(settings.bytes_max)),
             connections: AtomicU32::new(0),

@@ -135,6 +135,7 @@ mod tests {
             providers: Vec::new(),
             nodeset: 0,
             merge_commit: None,
+            bundle: Vec::new(),
             request: None,
             ordered_at: Timestamp(1),
             end: None,

@@ -3,7 +3,6 @@
 //! A token says which build of which job it is for, and through which secret. Custom claims of the
 //! secret are added; they cannot replace those that identify the build.
 
-use crate::vars::to_map;
 use serde_json::json;
 use sluice_keys::token::{ALGORITHM, TokenSigner};
 use sluice_keys::{RsaError, Secret};
@@ -74,7 +73,7 @@ impl TokenIssuer {
         let tenant = &order.queue.tenant;
         let mut claims = token.claims.clone();
         // After the custom claims, which therefore do not replace them.
-        claims.extend(to_map(json!({
+        let own = json!({
             "iss": token.issuer.as_deref().unwrap_or(&self.issuer),
             "sub": format!("secret:{tenant}/{}/{}", secret.project, secret.secret),
             "iat": now.seconds(),
@@ -84,7 +83,8 @@ impl TokenIssuer {
             "playbook": playbook,
             "pipeline": order.queue.pipeline,
             "tenant": tenant,
-        })));
+        });
+        claims.extend(own.as_object().cloned().unwrap_or_default());
         self.signer.sign(&claims).map(Some)
     }
 }

@@ -263,6 +263,13 @@ pub fn remove_dead_runtimes(runtime: &Path) {
     }
 }
 
+/// Returns whether a path is, or lies in, a runtime directory of a build below `runtime`, which may
+/// also hold files of other programs, as `/dev/shm` does.
+pub fn is_runtime_path(runtime: &Path, path: &Path) -> bool {
+    let below = path.strip_prefix(runtime).ok().and_then(|below| below.components().next());
+    below.is_some_and(|first| first.as_os_str().to_string_lossy().starts_with(PREFIX))
+}
+
 /// Returns the path of the log in the job directory `root`. This is the executor's own file, not
 /// its link below `work/logs`.
 pub fn log_path(root: &Path) -> PathBuf {

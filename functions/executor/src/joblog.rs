@@ -133,9 +133,9 @@ impl<'a> JobLog<'a> {
 
     /// Writes `text`, which a playbook printed, with secrets masked, each of its lines with the time
     /// in UTC (`YYYY-mm-dd HH:MM:SS.ffffff | text`), and passes the written bytes to the observer.
-    /// Cuts lines of more than 16 KiB. With `secret-exposure`, a notice replaces lines with secrets. The text with which the log would reach its limit is replaced
-    /// by a notice; later texts are dropped. A failure to write is logged and does not fail the
-    /// build.
+    /// Cuts lines of more than 16 KiB. With `secret-exposure`, a notice replaces lines with secrets.
+    /// The text with which the log would reach its limit is replaced by a notice; later texts are
+    /// dropped. A failure to write is logged and does not fail the build.
     pub fn say_output(&mut self, text: &str) {
         let text = self.without_exposed_lines(text);
         if self.bytes_max == 0 {

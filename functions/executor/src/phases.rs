@@ -2,19 +2,23 @@
 //! returns the result (Z7.1).
 
 mod collect;
+mod end;
+mod start_error;
 
+use self::end::{DETAIL_BYTES_MAX, ended, short, write_record};
+use self::start_error::StartError;
 use crate::broker::Broker;
 use crate::build_result::{Next, PlaybookEnd, PostPlaybookKind, ResultTracker};
 use crate::comment_lines;
 use crate::content::AnsibleContent;
 use crate::disk::DiskWatch;
-use crate::external_host::{self, HostError};
+use crate::external_host;
 use crate::frozen_vars::{self, FrozenVars};
 use crate::held_nodes;
 use crate::home_files;
-use crate::id_token::{self, IdTokenError};
-use crate::include::{self, IncludeError};
-use crate::inventory::{self, JobVars, ReservedName};
+use crate::id_token;
+use crate::include;
+use crate::inventory::{self, JobVars};
 use crate::job::{AttemptScope, JobAttempt, Observer, RepositorySources, Runner, StopSignal};
 use crate::jobdir::{self, Jobdir};
 use crate::joblog::{JobLog, now};
@@ -22,7 +26,7 @@ use crate::playbook::{
     self, CommandStreams, FREEZE_INDEX, PlaybookContext, PlaybookInputs, PreparedPlaybook,
     python_bool,
 };
-use crate::playbook_checkouts::{self, Playbooks, PrepareError};
+use crate::playbook_checkouts::{self, Playbooks};
 use crate::receiver::RECORD_BYTES_MAX;
 use crate::restricted_vars::{VarScope, is_allowed, restrict};
 use crate::returned_data::ReturnedData;
@@ -31,7 +35,7 @@ use crate::settings::{AnsibleSettings, SetupError};
 use crate::ssh::{self, Agent, AgentKeys};
 use crate::time_limits::TimeLimits;
 use crate::vars::{to_map, unsafe_texts, zuul};
-use crate::workspace::{self, PlacedRepository, WorkspaceError};
+use crate::workspace::{self, PlacedRepository};
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use sluice_config::pattern::Pattern;
@@ -159,71 +163,6 @@ impl Runner for Ansible {
         jobdir.remove_runtime();
         log.say(&format!("Job ended: {}", result.result));
         result
-    }
-}
-
-/// Why a build ended before its first playbook.
-#[derive(Debug, thiserror::Error)]
-enum StartError {
-    #[error(transparent)]
-    Names(#[from] ReservedName),
-    #[error(transparent)]
-    Prepare(#[from] PrepareError),
-    #[error(transparent)]
-    Include(IncludeError),
-    #[error(transparent)]
-    Workspace(#[from] WorkspaceError),
-    #[error(transparent)]
-    Agent(#[from] ssh::AgentError),
-    #[error(transparent)]
-    OldSessions(#[from] ssh::OldSessionsError),
-    #[error("the job has nodes, but this executor has no SSH key for nodes: configure one")]
-    NoKey,
-    #[error(transparent)]
-    Host(#[from] HostError),
-    #[error(
-        "secret {secret} of {project} could not be decrypted: encrypt it again with the project's public key"
-    )]
-    Secret { secret: String, project: String },
-    #[error(
-        "secret {secret} of {project} requests an OIDC token that cannot be issued: {source}; correct its `oidc`"
-    )]
-    Token { secret: String, project: String, source: IdTokenError },
-    #[error(
-        "the job uses Ansible version {version}, which is not supported; supported versions are {}: change its ansible-version",
-        ANSIBLE_VERSIONS.join(" and ")
-    )]
-    AnsibleVersion { version: String },
-    #[error("could not write the files of the playbooks")]
-    Disk(#[from] std::io::Error),
-}
-
-impl StartError {
-    /// Returns the result of a build that could not start for this reason: `CONFIG_ERROR` if the
-    /// job or its project has to be changed, `DISK_FULL` if the disk is full, otherwise `RETRY`.
-    fn result(&self) -> BuildResult {
-        match self {
-            Self::Names(_)
-            | Self::Prepare(PrepareError::NoPlaybook { .. })
-            | Self::Include(IncludeError::Missing { .. } | IncludeError::Unreadable { .. })
-            | Self::Secret { .. }
-            | Self::Token { .. }
-            | Self::AnsibleVersion { .. } => BuildResult::ConfigError,
-            Self::Workspace(error)
-            | Self::Include(IncludeError::Workspace(error))
-            | Self::Prepare(PrepareError::Workspace(error)) => match error {
-                WorkspaceError::NotPrepared { .. } | WorkspaceError::Occupied { .. } => {
-                    BuildResult::ConfigError
-                }
-                WorkspaceError::Source(_) | WorkspaceError::Checkout { .. } => BuildResult::Retry,
-            },
-            Self::Prepare(PrepareError::File { source, .. }) | Self::Disk(source) => {
-                disk_result(source)
-            }
-            Self::Host(error) if error.may_pass() => BuildResult::Retry,
-            Self::Host(_) => BuildResult::ConfigError,
-            Self::Agent(_) | Self::OldSessions(_) | Self::NoKey => BuildResult::Retry,
-        }
     }
 }
 
@@ -816,45 +755,6 @@ fn record_requested_stop(results: &mut ResultTracker, stop: &StopSignal) -> bool
         results.record_stop(&reason);
     }
     stop.reason().is_some()
-}
-
-/// Writes the machine-readable record of the playbooks so far to `job-output.json` in the logs, in
-/// place of an existing file. An error if the log directory was replaced by a link.
-fn write_record(jobdir: &Jobdir, records: &[Value]) -> std::io::Result<()> {
-    // Playbooks can write here, so neither the directory nor the file may be a link.
-    if !std::fs::symlink_metadata(&jobdir.logs)?.is_dir() {
-        return Err(std::io::Error::other("work/logs is no longer a directory"));
-    }
-    let path = jobdir.logs.join("job-output.json");
-    let _ = std::fs::remove_file(&path);
-    std::io::Write::write_all(
-        &mut std::fs::File::create_new(path)?,
-        json!(records).to_string().as_bytes(),
-    )
-}
-
-/// The maximum size of a build's detail, and of its log address, in bytes. Both are stored in
-/// records.
-const DETAIL_BYTES_MAX: usize = 2_000;
-
-/// Cuts a text to at most 2,000 bytes, so that it fits into a build's record.
-fn short(text: &str) -> String {
-    text[..text.floor_char_boundary(DETAIL_BYTES_MAX)].to_owned()
-}
-
-/// Returns the end of a build that ran no playbook, at the current time and without data. `detail`,
-/// the reason, is cut to fit into the record.
-fn ended(result: BuildResult, detail: Option<String>) -> RunEnd {
-    let detail = detail.map(|detail| short(&detail));
-    RunEnd {
-        result,
-        detail,
-        started_at: None,
-        ended_at: now(),
-        data: Map::new(),
-        data_object: None,
-        log_url: None,
-    }
 }
 
 /// Returns `DISK_FULL` if an error says that the disk is full, otherwise `RETRY`.

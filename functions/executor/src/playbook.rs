@@ -431,7 +431,7 @@ fn proxy_environment() -> impl Iterator<Item = (&'static str, String)> {
 }
 
 /// Returns how Python writes a boolean.
-pub fn python_bool(value: bool) -> &'static str {
+pub(crate) fn python_bool(value: bool) -> &'static str {
     if value { "True" } else { "False" }
 }
 

@@ -1,6 +1,7 @@
 //! The settings for running Ansible, and errors of the machine's setup.
 
 use crate::broker::policy::AllowedNetwork;
+use crate::jobdir;
 use crate::process_watch::ProcessLimits;
 use crate::restricted_vars::is_reserved;
 use ipnet::IpNet;
@@ -93,7 +94,7 @@ impl AnsibleSettings {
     /// the executor's own directories, where keys, secrets and other builds are.
     pub fn check_paths(&self) -> Result<(), SetupError> {
         let resolved = |path: &Path| std::fs::canonicalize(path).unwrap_or(path.to_owned());
-        let own = [resolved(&self.state), resolved(&self.runtime)];
+        let (state, runtime) = (resolved(&self.state), resolved(&self.runtime));
         let lists = [&self.trusted_paths, &self.untrusted_paths];
         for path in lists.iter().flat_map(|paths| paths.read_only.iter().chain(&paths.read_write)) {
             let missing = |source| SetupError::NoPath { path: path.clone(), source };
@@ -102,8 +103,14 @@ impl AnsibleSettings {
                 return Err(missing(relative));
             }
             let real = std::fs::canonicalize(path).map_err(missing)?;
-            let touches = |own: &&PathBuf| real.starts_with(own) || own.starts_with(&real);
-            if let Some(own) = own.iter().find(touches) {
+            let own = if real.starts_with(&state) || state.starts_with(&real) {
+                Some(&state)
+            } else if runtime.starts_with(&real) || jobdir::is_runtime_path(&runtime, &real) {
+                Some(&runtime)
+            } else {
+                None
+            };
+            if let Some(own) = own {
                 return Err(SetupError::OwnPath { path: path.clone(), own: own.clone() });
             }
         }

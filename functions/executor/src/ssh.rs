@@ -406,15 +406,7 @@ async fn end_sessions_on(
     agent: &Agent,
     node: &NodeAccess,
 ) -> Result<(), String> {
-    let state = jobdir.state_of("ssh").map_err(|error| error.to_string())?;
-    let sandbox = Sandbox { settings, jobdir, trust: CodeTrust::Untrusted, state: &state };
-    let environment = BTreeMap::from([
-        ("HOME", jobdir.home.display().to_string()),
-        ("SSH_AUTH_SOCK", agent.socket.display().to_string()),
-    ]);
-    let mut command = sandbox.command(Path::new("/usr/bin/ssh"), &environment);
-    command.args(["-x", "-a", "-o", "BatchMode=yes"]);
-    command.args(["-p", &node.ssh_port.to_string(), "-l", &node.username, &node.interface_ip]);
+    let mut command = ssh_command(jobdir, settings, agent, node, &[])?;
     command.arg("exec sh -s").stdin(Stdio::piped());
     let mut process = Group::spawn(&mut command).map_err(|error| error.to_string())?;
     let (Some(mut stdin), Some(stderr)) = (process.stdin(), process.stderr()) else {

@@ -198,6 +198,7 @@ const UNNAMED: &[(&str, &str, &str)] = &[
     ("sluice-architecture-tests", "proc-macro2", "its feature gives syn's spans line numbers"),
     ("sluice-emulator", "dynoxide-rs", "its library is named dynoxide"),
     ("sluice-emulator", "md-5", "its library is named md5"),
+    ("sluice-keys", "md-5", "its library is named md5"),
 ];
 
 #[test]

@@ -7,6 +7,8 @@ use libfuzzer_sys::fuzz_target;
 
 #[path = "caught.rs"]
 mod caught;
+#[path = "time_limit.rs"]
+mod time_limit;
 
 #[path = "../../../shared/config/tests/fuzz/survive.rs"]
 mod survive;
@@ -16,5 +18,5 @@ fuzz_target!(init: caught::leave_to_the_composer(), |bytes: &[u8]| {
     let mut parts = text.split('\u{c}');
     let first = parts.next().unwrap_or_default();
     let mut next = || parts.next().unwrap_or(first);
-    survive::load(first, next(), next(), next());
+    time_limit::within_limit(|| survive::load(first, next(), next(), next()));
 });

@@ -217,7 +217,7 @@ fn all_keys_of_a_zuul_are_imported_at_once(system: &System) {
 fn host_of_projects(system: &System) -> String {
     let shown = system.run(&["connection", "list", "--json"], "").unwrap();
     let listed: Value = serde_json::from_slice(&shown.stdout).unwrap();
-    let all = listed.as_array().cloned().unwrap_or_default();
+    let all = listed["connections"].as_array().cloned().unwrap_or_default();
     let found = all.iter().find(|connection| connection["name"] == CONNECTION);
     found.unwrap_or_else(|| panic!("{listed}"))["canonical_hostname"].as_str().unwrap().to_owned()
 }

@@ -40,6 +40,8 @@ pub struct Executor {
     pub busy: BTreeSet<BuildId>,
     /// Builds whose claim got no answer, so that it may have claimed them.
     pub unconfirmed: BTreeSet<BuildId>,
+    /// Whether its session lists builds whose claim got no answer, as if it ran them: a defect.
+    pub lists_unconfirmed: bool,
     /// A copy of its current builds for the task that settles unconfirmed claims
     /// ([`Self::publish_builds`]).
     pub published_builds: Arc<Mutex<BTreeSet<BuildId>>>,
@@ -121,6 +123,7 @@ impl Executor {
             builds,
             busy,
             unconfirmed: BTreeSet::new(),
+            lists_unconfirmed: false,
             published_builds: Arc::default(),
             silent_until: None,
             skew_millis,
@@ -143,13 +146,19 @@ impl Executor {
             live_logs: None,
             started_at: self.started_at,
             alive_until: now.plus_seconds(LIFE_SECONDS),
-            builds: self.own_builds().cloned().collect(),
+            builds: self.listed_builds(),
             state: SessionState::Running,
         };
         self.revision += 1;
         let Ok(mut record) = encode_first(session::key(&self.session), &session) else { return };
         record.revision = self.revision;
         site.world.write_unchecked(Write::Put { record, expect: Expect::Anything });
+    }
+
+    /// Returns the builds that its session lists.
+    fn listed_builds(&self) -> Vec<BuildId> {
+        let unconfirmed = self.unconfirmed.iter().filter(|_| self.lists_unconfirmed);
+        self.own_builds().chain(unconfirmed).cloned().collect()
     }
 
     /// Aborts the builds for which there is a stop record, as each renewal does. Does nothing while

@@ -451,7 +451,9 @@ impl Sim {
             Some(Mutation::EarlyResumes) => ResumeRule::AtOnce,
             _ => ResumeRule::WhenRequested,
         };
+        let lists_unconfirmed = self.settings.mutation == Some(Mutation::UnsettledClaims);
         for executor in &mut self.executors {
+            executor.lists_unconfirmed = lists_unconfirmed;
             executor.renew(&self.site);
             executor.apply_stops(&self.site, now);
             executor.apply_resumes(&self.site, now, resume_rule);

@@ -1,7 +1,7 @@
 //! Resolves, checks and connects: the address that was checked is the one that is connected to
 //! (Z7.5).
 
-use super::policy::{NetworkPolicy, Refusal};
+use super::policy::{AddressRefusal, NetworkPolicy};
 use super::target::{Target, TargetHost};
 use async_trait::async_trait;
 use std::io;
@@ -35,9 +35,9 @@ pub struct SystemResolver {
     room: Arc<Semaphore>,
 }
 
-impl SystemResolver {
+impl Default for SystemResolver {
     /// Returns the resolver of one build.
-    pub fn new() -> Self {
+    fn default() -> Self {
         Self { room: Arc::new(Semaphore::new(RESOLVING_MAX)) }
     }
 }
@@ -64,7 +64,7 @@ pub enum DialError {
         /// The refused address; `None` if it is the target's own.
         address: Option<IpAddr>,
         /// The rule.
-        refusal: Refusal,
+        refusal: AddressRefusal,
     },
     /// The name has no address.
     #[error("the name could not be resolved: {0}")]
@@ -108,7 +108,7 @@ pub async fn dial(
 pub async fn dial_node(node: &Target) -> Result<TcpStream, DialError> {
     let addresses = match &node.host {
         TargetHost::Address(address) => vec![*address],
-        TargetHost::Name(name) => resolve(&SystemResolver::new(), name).await?,
+        TargetHost::Name(name) => resolve(&SystemResolver::default(), name).await?,
     };
     let addresses: Vec<SocketAddr> =
         addresses.into_iter().map(|address| SocketAddr::new(address, node.port)).collect();

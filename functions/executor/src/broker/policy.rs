@@ -22,7 +22,7 @@ use std::fmt;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::str::FromStr;
 
-/// A network, or one port of it, to which untrusted playbooks may connect because an operator says so.
+/// A network, or one port of it, to which an operator lets untrusted playbooks connect.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AllowedNetwork {
     /// The addresses.
@@ -71,7 +71,7 @@ pub fn read_network(text: &str) -> Result<IpNet, String> {
 
 /// Why a connection is refused.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
-pub enum Refusal {
+pub enum AddressRefusal {
     /// A service of clouds that hands out credentials or settings of the machine.
     #[error("metadata services of clouds are refused")]
     Metadata,
@@ -130,13 +130,13 @@ impl NetworkPolicy {
     }
 
     /// Decides about an address that is no node of the build. `is_own` says whether an address is
-    /// one of this machine. An IPv6 address that is a form of an IPv4 address is refused if either of
-    /// them is.
+    /// one of this machine. An IPv6 address that is a form of an IPv4 address is refused if either
+    /// of them is.
     pub fn decide(
         &self,
         address: SocketAddr,
         is_own: impl Fn(IpAddr) -> bool,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), AddressRefusal> {
         let one = address.ip().to_canonical();
         let behind = match one {
             IpAddr::V6(address) => behind_nat64(address).map(IpAddr::V4),
@@ -154,22 +154,22 @@ impl NetworkPolicy {
         address: IpAddr,
         port: u16,
         is_own: impl Fn(IpAddr) -> bool,
-    ) -> Result<(), Refusal> {
+    ) -> Result<(), AddressRefusal> {
         if let Some(refusal) = refused_for_all(address) {
             return Err(refusal);
         }
         if let Some(refused) = self.refused.iter().find(|network| network.contains(&address)) {
-            return Err(Refusal::Operator(*refused));
+            return Err(AddressRefusal::Operator(*refused));
         }
         if self.allowed.iter().any(|network| network.contains(address, port)) {
             return Ok(());
         }
         if address.is_loopback() {
-            Err(Refusal::Loopback)
+            Err(AddressRefusal::Loopback)
         } else if is_own(address) {
-            Err(Refusal::OwnMachine)
+            Err(AddressRefusal::OwnMachine)
         } else if PRIVATE.iter().any(|network| network.contains(&address)) {
-            Err(Refusal::Private)
+            Err(AddressRefusal::Private)
         } else {
             Ok(())
         }
@@ -216,36 +216,36 @@ const GLOBAL_V6: IpNet = v6(0x2000, 0, 0, 3);
 const NAT64: IpNet = v6(0x64, 0xff9b, 0, 96);
 
 /// Returns why an address is refused to every build; `None` if settings decide.
-fn refused_for_all(address: IpAddr) -> Option<Refusal> {
+fn refused_for_all(address: IpAddr) -> Option<AddressRefusal> {
     if METADATA.iter().any(|network| network.contains(&address)) {
-        return Some(Refusal::Metadata);
+        return Some(AddressRefusal::Metadata);
     }
     match address {
         IpAddr::V4(address) => {
             if address.is_link_local() {
-                Some(Refusal::LinkLocal)
+                Some(AddressRefusal::LinkLocal)
             } else if address.octets()[0] == 0 {
-                Some(Refusal::Unspecified)
+                Some(AddressRefusal::Unspecified)
             } else if address.is_multicast() || address.is_broadcast() {
-                Some(Refusal::Multicast)
+                Some(AddressRefusal::Multicast)
             } else {
                 let reserved = |network: &IpNet| network.contains(&IpAddr::V4(address));
-                RESERVED_V4.iter().any(reserved).then_some(Refusal::Reserved)
+                RESERVED_V4.iter().any(reserved).then_some(AddressRefusal::Reserved)
             }
         }
         IpAddr::V6(address) => {
             let within = |network: &IpNet| network.contains(&IpAddr::V6(address));
             if address.is_unicast_link_local() {
-                Some(Refusal::LinkLocal)
+                Some(AddressRefusal::LinkLocal)
             } else if address.is_unspecified() {
-                Some(Refusal::Unspecified)
+                Some(AddressRefusal::Unspecified)
             } else if address.is_multicast() {
-                Some(Refusal::Multicast)
+                Some(AddressRefusal::Multicast)
             } else if address.is_loopback() || address.is_unique_local() || within(&NAT64) {
                 None
             } else {
                 let is_usable = within(&GLOBAL_V6) && !RESERVED_V6.iter().any(within);
-                (!is_usable).then_some(Refusal::Reserved)
+                (!is_usable).then_some(AddressRefusal::Reserved)
             }
         }
     }
@@ -270,7 +270,7 @@ mod tests {
         NetworkPolicy::new(&settings, &[])
     }
 
-    fn decide(policy: &NetworkPolicy, address: &str) -> Result<(), Refusal> {
+    fn decide(policy: &NetworkPolicy, address: &str) -> Result<(), AddressRefusal> {
         let own: IpAddr = "203.0.113.7".parse().unwrap();
         policy.decide(SocketAddr::new(address.parse().unwrap(), 443), |address| address == own)
     }
@@ -279,7 +279,7 @@ mod tests {
     /// whatever form the address is written.
     #[test]
     fn addresses_of_the_control_plane_are_refused_in_every_form() {
-        use Refusal::*;
+        use AddressRefusal::*;
         let rows = [
             (Metadata, "169.254.169.254 169.254.170.2 168.63.129.16 100.100.100.200 fd00:ec2::254"),
             (Metadata, "::ffff:169.254.169.254 64:ff9b::169.254.169.254 fd20:ce::254"),
@@ -312,17 +312,20 @@ mod tests {
             &["10.0.0.0/8", "127.0.0.1:3142", "[fd00::5]:80", "0.0.0.0/0", "::/0"],
         );
         for address in ["203.0.113.9", "2600::1", "10.1.2.3", "64:ff9b::203.0.113.9"] {
-            assert!(matches!(decide(&policy, address), Err(Refusal::Operator(_))), "{address}");
+            assert!(
+                matches!(decide(&policy, address), Err(AddressRefusal::Operator(_))),
+                "{address}"
+            );
         }
         assert_eq!(decide(&policy, "10.2.0.1"), Ok(()));
-        assert_eq!(decide(&policy, "169.254.169.254"), Err(Refusal::Metadata));
-        assert_eq!(decide(&policy, "fe80::1"), Err(Refusal::LinkLocal));
+        assert_eq!(decide(&policy, "169.254.169.254"), Err(AddressRefusal::Metadata));
+        assert_eq!(decide(&policy, "fe80::1"), Err(AddressRefusal::LinkLocal));
         let narrow = NetworkPolicy { allowed: policy.allowed[1..3].to_vec(), ..policy };
         let port = |text: &str| narrow.decide(text.parse().unwrap(), |_| false);
         assert_eq!(port("127.0.0.1:3142"), Ok(()));
-        assert_eq!(port("127.0.0.1:3143"), Err(Refusal::Loopback));
+        assert_eq!(port("127.0.0.1:3143"), Err(AddressRefusal::Loopback));
         assert_eq!(port("[fd00::5]:80"), Ok(()));
-        assert_eq!(port("[fd00::5]:81"), Err(Refusal::Private));
+        assert_eq!(port("[fd00::5]:81"), Err(AddressRefusal::Private));
     }
 
     /// Z7.5

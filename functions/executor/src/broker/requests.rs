@@ -26,7 +26,8 @@ use std::time::Duration;
 use tokio::net::UnixStream;
 use tokio::sync::oneshot;
 
-/// The maximum size of the head of a request or an answer in bytes.
+/// The size in bytes from which the head of a request or an answer is refused unless it is complete:
+/// the last read may bring as much again.
 const HEAD_BYTES_MAX: usize = 64 << 10;
 /// The maximum number of headers of a request or an answer.
 const HEADERS_MAX: usize = 100;

@@ -1,3 +1,5 @@
+//! Real connections through a broker to servers on loopback.
+
 use super::*;
 use tempfile::TempDir;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -40,7 +42,9 @@ impl Stage {
         // The broker may have closed already.
         let _ = client.write_all(request.as_bytes()).await;
         let mut answer = Vec::new();
-        let _ = client.read_to_end(&mut answer).await;
+        let read = client.read_to_end(&mut answer);
+        let in_time = tokio::time::timeout(Duration::from_secs(30), read).await;
+        assert!(in_time.is_ok(), "the broker keeps the connection of {request:.90?} open");
         String::from_utf8_lossy(&answer).into_owned()
     }
 
@@ -161,7 +165,6 @@ async fn the_builds_own_nodes_are_reached_at_their_ssh_port_only() {
 /// was refused and by which rule.
 #[tokio::test]
 async fn every_trick_of_a_request_is_refused_with_a_line_in_the_log() {
-    let huge = format!("GET http://HERE/ HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(100 << 10));
     let many = format!("GET http://HERE/ HTTP/1.1\r\n{}\r\n", "X: y\r\n".repeat(200));
     let tunnel = |to: &str| format!("CONNECT {to} HTTP/1.1\r\n\r\n");
     let get = |url: &str| format!("GET {url} HTTP/1.1\r\n\r\n");
@@ -214,16 +217,17 @@ async fn every_trick_of_a_request_is_refused_with_a_line_in_the_log() {
             "400",
             "read as HTTP",
         ),
-        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".into(), "400", "read as HTTP"),
+        ("PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n".into(), "", "read as HTTP"),
         ("SSH-2.0-OpenSSH_9.2\r\n\r\n".into(), "400", "read as HTTP"),
-        (huge, "431", "read as HTTP"),
         (many, "431", "read as HTTP"),
     ];
     let stage = Stage::new(1 << 20).await;
     for (request, status, line) in rows {
         let head: String = request.chars().take(90).collect();
         let answer = stage.ask(&request).await;
-        assert!(answer.starts_with(&format!("HTTP/1.1 {status} ")), "{head:?}: {answer}");
+        // The preface of HTTP/2 has no answer that its clients could read.
+        let is_answered = answer.starts_with(&format!("HTTP/1.1 {status} "));
+        assert!(is_answered || (status.is_empty() && answer.is_empty()), "{head:?}: {answer}");
         let lines = stage.broker.waiting_refusals().await;
         assert!(lines.len() == 1 && lines[0].contains(line), "{head:?}: {lines:?}");
         assert!(lines[0].starts_with("Network: refused ") && lines[0].is_ascii(), "{lines:?}");
@@ -231,6 +235,18 @@ async fn every_trick_of_a_request_is_refused_with_a_line_in_the_log() {
     let reached = stage.server.accept();
     let reached = tokio::time::timeout(Duration::from_millis(50), reached).await;
     assert!(reached.is_err(), "the server saw none of them");
+}
+
+/// Z7.5: a head without end takes no memory without end.
+#[tokio::test]
+async fn a_huge_head_is_refused() {
+    let stage = Stage::new(1 << 20).await;
+    let huge = format!("GET http://HERE/ HTTP/1.1\r\nX: {}\r\n\r\n", "x".repeat(1 << 20));
+    let answer = stage.ask(&huge).await;
+    // The broker closes while bytes are on their way, which may discard its answer.
+    assert!(answer.is_empty() || answer.starts_with("HTTP/1.1 431 "), "{answer}");
+    let lines = stage.broker.waiting_refusals().await;
+    assert!(lines.len() == 1 && lines[0].contains("read as HTTP"), "{lines:?}");
 }
 
 /// Z7.5: one decision for one request: what a client appends to it reaches no server.
@@ -310,7 +326,7 @@ async fn refusals_are_listed_up_to_a_limit() {
 /// Z7.5: the broker ends with its build.
 #[tokio::test]
 async fn nothing_is_reached_through_the_broker_of_a_build_that_has_ended() {
-    let Stage { directory, broker, server, port } = Stage::new(1 << 20).await;
+    let Stage { directory, broker, server, port, .. } = Stage::new(1 << 20).await;
     let path = directory.path().join("network.sock");
     let mut client = UnixStream::connect(&path).await.unwrap();
     let request = format!("CONNECT 127.0.0.1:{port} HTTP/1.1\r\n\r\n");

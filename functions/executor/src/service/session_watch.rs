@@ -6,7 +6,7 @@
 //! this order: one that dies in between leaves a session that is still listed, and another executor
 //! goes on. All these writes are conditional on what was read.
 
-use super::{ExecutorService, RENEW_SECONDS};
+use super::ExecutorService;
 use crate::claim;
 use sluice_model::{SessionId, Timestamp};
 use sluice_records::codec::{decode, get_all, with_body};
@@ -69,8 +69,7 @@ impl ExecutorService {
     /// Looks at the sessions of other executors every [`LOOK_SECONDS`], for ever. Failures are
     /// logged; the next look continues.
     pub(super) async fn watch_sessions(self: Arc<Self>) {
-        // The smallest number of seconds between two looks is that between two renewals.
-        let mut ticks = interval(Duration::from_secs(LOOK_SECONDS.max(RENEW_SECONDS)));
+        let mut ticks = interval(Duration::from_secs(LOOK_SECONDS));
         ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut watch = SessionWatch::default();
         loop {

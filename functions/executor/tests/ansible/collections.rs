@@ -22,14 +22,14 @@ const PLAY: &str = r#"
     - stat: {path: "sent/{{ zuul.project.canonical_name }}/a.secret"}
       register: excluded
     - community.general.ini_file:
-        path: "{{ ansible_user_dir }}/settings.ini"
+        path: "{{ ansible_env.HOME }}/settings.ini"
         section: one
         option: "{{ dict(a=[dict(b='two')]) | community.general.json_query('a[0].b') }}"
         value: "{{ '192.0.2.7/24' | ansible.utils.ipaddr('network') }}"
         mode: "0644"
     - ansible.posix.authorized_key:
         user: "{{ ansible_user }}"
-        path: "{{ ansible_user_dir }}/keys"
+        path: "{{ ansible_env.HOME }}/keys"
         key: ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIGcVMnLEZ5QLlPhnrNgFyRyYVSdGGqVqmGTB8aIg0xEb test
     - name: Fetch from the node
       ansible.posix.synchronize:
@@ -65,7 +65,7 @@ async fn collections_and_synchronize_work_with_each_version_in_trusted_and_untru
         assert_eq!(outcome.log.matches(&line).count(), 2, "{line}\n{}", outcome.log);
         assert_eq!(outcome.log.matches("one | before").count(), 2, "{}", outcome.log);
         let settings = outcome.read("work/logs/settings.ini");
-        assert!(settings.contains("[one]\ntwo = 192.0.2.0/24"), "{settings}");
+        assert!(settings.contains("[one]\ntwo = 192.0.2.0\n"), "{settings}");
         assert!(outcome.jobdir.join("work/logs/settings.zip").is_file());
         assert!(std::fs::read_to_string(nodes[0].home().join("keys")).unwrap().contains("AAAAC3"));
     }
@@ -98,6 +98,19 @@ fn each_version_has_its_packages() {
 
 /// Tries to make rsync, or what rsync starts, read a file of the executor; prints what came of it.
 const HOSTILE: &str = r#"
+- hosts: localhost
+  gather_facts: false
+  ignore_errors: true
+  tasks:
+    - name: Run a program in place of rsync on the executor
+      synchronize:
+        src: README
+        dest: "{{ zuul.executor.work_root }}/other"
+        rsync_path: "cat VICTIM >{{ zuul.executor.log_root }}/path; rsync"
+    - name: Copy a file of the executor on the executor
+      synchronize:
+        src: VICTIM
+        dest: "{{ zuul.executor.log_root }}/local"
 - hosts: all
   gather_facts: false
   ignore_errors: true
@@ -107,17 +120,6 @@ const HOSTILE: &str = r#"
         src: README
         dest: taken
         rsync_opts: ["--rsh=sh -c 'cat VICTIM >{{ zuul.executor.log_root }}/rsh'"]
-    - name: Run a program in place of the rsync of the node, on the executor
-      synchronize:
-        src: README
-        dest: "{{ zuul.executor.work_root }}/other"
-        rsync_path: "cat VICTIM >{{ zuul.executor.log_root }}/path; rsync"
-      delegate_to: localhost
-    - name: Copy a file of the executor on the executor
-      synchronize:
-        src: VICTIM
-        dest: "{{ zuul.executor.log_root }}/local"
-      delegate_to: localhost
     - name: Send a file of the executor to the node
       synchronize: {src: VICTIM, dest: sent}
     - name: Send what a link leads to
@@ -143,7 +145,7 @@ const HOSTILE: &str = r#"
 async fn a_hostile_synchronize_reaches_the_build_and_nothing_else() {
     let neighbour = tempfile::tempdir().unwrap();
     let victim = neighbour.path().join("of-another-build");
-    std::fs::write(&victim, "private").unwrap();
+    std::fs::write(&victim, "text-of-the-victim").unwrap();
     let play = HOSTILE.replace("VICTIM", &victim.display().to_string());
     let files = [(PROJECT, "play.yaml", play.as_str())];
     let mut story = Story::new(&files).with_nodes(&["one"], &[]);
@@ -152,18 +154,22 @@ async fn a_hostile_synchronize_reaches_the_build_and_nothing_else() {
     let home = nodes[0].home();
     std::fs::write(home.join("node.txt"), "of the node").unwrap();
     let outcome = story.run().await;
-    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "private");
+    assert_eq!(std::fs::read_to_string(&victim).unwrap(), "text-of-the-victim");
     assert_eq!(outcome.read("work/logs/node.txt"), "of the node", "{}", outcome.log);
     for name in ["rsh", "path", "local"] {
         let taken = std::fs::read_to_string(outcome.jobdir.join("work/logs").join(name));
-        assert!(!taken.unwrap_or_default().contains("private"), "{name}\n{}", outcome.log);
+        assert!(
+            !taken.unwrap_or_default().contains("text-of-the-victim"),
+            "{name}\n{}",
+            outcome.log
+        );
     }
     for name in ["sent", "linked", "taken"] {
         assert!(!home.join(name).exists(), "{name}\n{}", outcome.log);
     }
     assert!(!outcome.read("ansible/inventory.yaml").contains("of the node"));
     assert!(!outcome.read("ssh/config").contains("of the node"));
-    assert!(!outcome.log.contains("private"), "{}", outcome.log);
+    assert!(!outcome.log.contains("text-of-the-victim"), "{}", outcome.log);
 }
 
 /// Z7.1, Z7.5: `synchronize` itself would send the workspace to whatever answers at the address.

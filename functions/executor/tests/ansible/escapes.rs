@@ -189,7 +189,7 @@ async fn no_later_playbook_finds_the_secrets_of_an_earlier_one() {
         try files 'grep -rls $value /dev/shm /tmp /var/tmp /run $root'
         try processes 'cat /proc/[0-9]*/environ /proc/[0-9]*/cmdline | grep -a -f <(printf %s $value)'
         try variable 'test \"{{{{ login is defined or kept is defined }}}}\" = True'
-        try key 'grep -rls \"PRIVATE KEY\" /dev/shm /tmp /run $root --exclude=try.yaml'"
+        try key 'grep -rls \"PRIVAT[E] KEY\" /dev/shm /tmp /run $root --exclude=try.yaml'"
     );
     let try_play = attempting(&search);
     let files = [
@@ -332,7 +332,8 @@ async fn variable_files_that_a_playbook_leaves_reach_no_trusted_playbook() {
   gather_facts: false
   tasks:
     - shell: |
-        for place in {{ zuul.executor.work_root }} {{ zuul.executor.src_root }} {{ inventory_dir }} {{ inventory_dir }}/.. ~ {{ playbook_dir }}; do
+        inventory={{ zuul.executor.inventory_file | dirname }}
+        for place in {{ zuul.executor.work_root }} {{ zuul.executor.src_root }} $inventory $inventory/playbook_0 ~ {{ playbook_dir }}; do
           mkdir -p $place/host_vars $place/group_vars
           echo 'stolen: from-file' | tee $place/host_vars/localhost.yaml $place/group_vars/all.yaml
         done 2>/dev/null; true
@@ -384,7 +385,8 @@ async fn variables_of_a_job_never_outrank_those_of_the_executor() {
     - debug:
         msg: >-
           {{ inventory_hostname }} sees
-          {{ [zuul, zuul_execution_trusted, zuul_execution_phase, zuul_success, zuul_user_dir,
+          {{ [zuul, zuul_execution_trusted, zuul_execution_phase, zuul_success,
+              (zuul_user_dir if inventory_hostname == 'localhost' else ''),
               nodepool | default('none'), zuul_node | default('none'),
               ansible_host | default('none'), ansible_user | default('none')] | to_json is search('made-up') }}
 ";
@@ -399,14 +401,17 @@ async fn variables_of_a_job_never_outrank_those_of_the_executor() {
         "ansible_host": "made-up",
         "ansible_user": "made-up",
     });
-    let mut story = Story::new(&[(PROJECT, "say.yaml", say), (CONFIG, "say.yaml", say)])
-        .with_nodes(&["one"], &[("everyone", &["one"])]);
+    let here = "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - debug: msg=here\n";
+    let files =
+        [(PROJECT, "say.yaml", say), (CONFIG, "say.yaml", say), (PROJECT, "here.yaml", here)];
+    let mut story = Story::new(&files).with_nodes(&["one"], &[("everyone", &["one"])]);
     story.job.vars = vars(made_up.clone());
     story.job.extra_vars = vars(made_up.clone());
     story.job.host_vars.insert("one".to_owned(), vars(made_up.clone()));
     story.job.group_vars.insert("everyone".to_owned(), vars(made_up.clone()));
     story.inherited.data = vars(made_up.clone());
     story.inherited.secret_data = vars(made_up);
+    story.job.run = vec![untrusted("here")];
     story.job.post_run = vec![story.trusted("say"), untrusted("say")];
     let outcome = story.run().await;
     assert_eq!(outcome.ended.result, Success, "{}", outcome.log);

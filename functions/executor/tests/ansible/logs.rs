@@ -154,7 +154,7 @@ async fn returned_data_comes_from_files_too_and_its_lists_grow() {
     for text in [
         r#"localhost | {"data": {"only": "there"}, "secret_data": {}}"#,
         "zuul.log_url must be a string; zuul.warnings must be a list of strings; zuul.child_jobs must be a list",
-        "unknown arguments: unknown",
+        "Invalid options for zuul_return: unknown",
     ] {
         assert!(returned.log.contains(text), "{text}\n{}", returned.log);
     }

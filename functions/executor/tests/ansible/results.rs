@@ -262,15 +262,13 @@ async fn a_held_node_accepts_the_key_of_its_holder() {
         let mut story = Story::new(&files()).with_nodes(&["one", "two", "three"], &[]);
         story.job.run = vec![untrusted(playbook)];
         story.holder = Some(Box::new(Ada));
-        let homes: Vec<_> = story.nodes.iter().map(Node::home).collect();
-        let keys = |at: usize| {
-            std::fs::read_to_string(homes[at].join(".ssh/authorized_keys")).unwrap_or_default()
-        };
-        std::fs::create_dir(homes[1].join(".ssh")).unwrap();
+        let file = |node: &Node| node.home().join(".ssh/authorized_keys");
+        std::fs::create_dir(story.nodes[1].home().join(".ssh")).unwrap();
         // A line that is not ended stays a line of its own.
-        std::fs::write(homes[1].join(".ssh/authorized_keys"), "ssh-rsa AAAA grace").unwrap();
+        std::fs::write(file(&story.nodes[1]), "ssh-rsa AAAA grace").unwrap();
         let outcome = story.run().await;
-        let seen = [keys(0), keys(1), keys(2)];
+        let keys = outcome.nodes.iter().map(|node| std::fs::read_to_string(file(node)));
+        let seen: Vec<String> = keys.map(Result::unwrap_or_default).collect();
         let key = "ssh-ed25519 AAAA ada\n";
         let expected = match is_held {
             true => [format!("\n{key}"), format!("ssh-rsa AAAA grace\n{key}"), String::new()],
@@ -318,7 +316,7 @@ async fn a_hanging_playbook_is_stopped_with_all_its_processes_and_only_cleanup_r
         .await;
     assert_eq!(outcome.ended.result, Aborted, "{}", outcome.log);
     assert_eq!(
-        outcome.ended.detail.as_deref().map(|detail| detail.contains("stopped")),
+        outcome.ended.detail.as_deref().map(|detail| detail.contains("Stopped in task")),
         Some(true)
     );
     assert_eq!(outcome.log.matches("POST-RUN END").count(), 1, "{}", outcome.log);

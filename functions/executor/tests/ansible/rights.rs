@@ -223,10 +223,10 @@ async fn an_agent_that_is_forwarded_to_a_node_opens_no_other_builds_node() {
   tasks:
     - shell: |
         own="-S none -A -p {{ hostvars.one.ansible_port }} {{ hostvars.one.ansible_user }}@{{ hostvars.one.ansible_host }}"
-        echo "agent=$(ssh $own 'ssh-add -l >/dev/null 2>&1; echo $?')"
-        echo "own=$(ssh $own echo works)"
+        echo "agent=$(/usr/bin/ssh $own 'ssh-add -l >/dev/null 2>&1; echo $?')"
+        echo "own=$(/usr/bin/ssh $own echo works)"
         there="ssh -F none -o BatchMode=yes -o StrictHostKeyChecking=no -o UserKnownHostsFile=/dev/null -o ConnectTimeout=10"
-        echo "neighbour=[$(ssh $own "$there -p NEIGHBOUR echo works" 2>/dev/null)]"
+        echo "neighbour=[$(/usr/bin/ssh $own "$there -p NEIGHBOUR echo works" 2>/dev/null)]"
 "#;
     let mut story = Story::new(&[]).with_nodes(&["one"], &[]);
     let neighbour = Node::start("neighbour", &story.key);

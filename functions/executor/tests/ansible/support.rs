@@ -207,6 +207,9 @@ impl RepositorySources for StoryRepositories {
     }
 }
 
+/// Changes settings before the build.
+pub type SettingsChange = Box<dyn FnOnce(&mut AnsibleSettings) + Send>;
+
 /// Everything a build needs, changed by tests before it runs.
 pub struct Story {
     pub directory: TempDir,
@@ -227,7 +230,7 @@ pub struct Story {
     pub scope: AttemptScope,
     pub lease: Lease,
     /// Changes of the settings that depend on the test.
-    pub setup: Vec<Box<dyn FnOnce(&mut AnsibleSettings) + Send>>,
+    pub setup: Vec<SettingsChange>,
     pub holder: Option<Box<dyn HolderLookup>>,
 }
 

@@ -277,18 +277,18 @@ fn the_page_about_zuul_jobs_names_the_roles_that_the_builds_show() {
         builds.values().flat_map(|build| &build.roles).map(String::as_str).collect();
     let page = std::fs::read_to_string(PAGE).unwrap();
     let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
-    let mut passed = BTreeSet::new();
+    let mut built = BTreeSet::new();
     let mut twice = String::new();
     let mut seen = BTreeSet::new();
     for (role, result) in rows {
         if !seen.insert(role) {
             let _ = write!(twice, "{role} ");
         }
-        if result.starts_with("passed") {
-            passed.insert(role);
+        if result.starts_with("passed") || result.starts_with("not confirmed") {
+            built.insert(role);
         }
     }
     assert_eq!(twice, "");
-    assert_eq!(passed, shown);
+    assert_eq!(built, shown);
     assert!(shown.len() >= 40, "{}", shown.len());
 }

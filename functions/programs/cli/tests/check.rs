@@ -445,7 +445,10 @@ fn sarif_is_as_its_specification_says() {
     let zuul = folder.path().join("zuul.d");
     std::fs::create_dir(&zuul).unwrap();
     let texts = [
-        ("a b.yaml", "- queue: {name: token, dependencies-by-topic: true}\n- job: {nam: x}\n"),
+        (
+            "a b.yaml",
+            "- queue: {name: token, allow-circular-dependencies: true, dependencies-by-topic: true}\n- job: {nam: x}\n",
+        ),
         ("broken.yaml", "- job: [\n"),
         ("empty.yaml", ""),
         ("ä.yaml", "- nodeset:\n    name: n\n    alternatives: [n]\n"),
@@ -482,7 +485,7 @@ fn unsupported_attributes_are_reported() {
     snapshot(&tenant);
     let own = folder.path().join("own");
     std::fs::create_dir(&own).unwrap();
-    let text = "- nodeset: {name: n, nodes: [{name: a, label: nowhere}]}\n- queue: {name: token, dependencies-by-topic: true}\n";
+    let text = "- nodeset: {name: n, nodes: [{name: a, label: nowhere}]}\n- queue: {name: token, allow-circular-dependencies: true, dependencies-by-topic: true}\n";
     std::fs::write(own.join(".zuul.yaml"), text).unwrap();
     let alone = sluice(&["config", "check", own.to_str().unwrap()]);
     assert_eq!(alone.status.code(), Some(0), "warnings are no errors: {}", output_of(&alone));

@@ -154,7 +154,7 @@ impl Store {
         let done = match rules.map(|rules| serde_json::json!(rules).to_string()) {
             Some(text) => connection.execute(
                 "INSERT OR REPLACE INTO cross_origin (bucket, rules) VALUES (?1, ?2)",
-                [bucket, &text],
+                [bucket, text.as_str()],
             ),
             None => connection.execute("DELETE FROM cross_origin WHERE bucket = ?1", [bucket]),
         };

@@ -324,7 +324,7 @@ async fn pages_of_allowed_origins_may_read_a_bucket() {
         request.headers_mut().insert("host", host.parse().unwrap());
         request.headers_mut().insert("origin", origin.parse().unwrap());
         let answer = lab.front.call(request).await;
-        assert_eq!(answer.body().as_ref(), b"body");
+        assert_eq!(answer.body().as_ref(), b"body".as_slice());
         let header = answer.headers().get("access-control-allow-origin").cloned();
         header.map(|value| value.to_str().unwrap().to_owned())
     };

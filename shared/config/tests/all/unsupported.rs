@@ -159,7 +159,7 @@ fn a_proposed_edit_is_warned_of_labels_at_several_providers() {
     let layout = source.sound();
     assert!(layout.proposed_label_warnings().is_empty(), "nothing is proposed");
     let edit = format!(
-        "{old}- nodeset: {{name: new, {nodes}}}\n- queue: {{name: t, dependencies-by-topic: true}}\n"
+        "{old}- nodeset: {{name: new, {nodes}}}\n- queue: {{name: t, allow-circular-dependencies: true, dependencies-by-topic: true}}\n"
     );
     let proposed =
         layout.overlay(&[source.proposal("org/project", "master", &edit)], Scope::UntrustedOnly);
@@ -451,12 +451,13 @@ fn objects_excluded_by_a_tenant_yield_no_warnings() {
             "- tenant: {{name: one, source: {{github: {{config-projects: [org/config], untrusted-projects: [org/project: {{{said}}}]}}}}}}\n"
         );
         let tenant = tenant_of(&main).file("org/config", BASE);
-        let layout =
-            tenant.file("org/project", "- job: {name: s, run: r, workspace: /opt}\n").sound();
+        let layout = tenant
+            .file("org/project", "- job: {name: s, run: r, roles: [{galaxy: a.b}]}\n")
+            .sound();
         let found = layout.ignored_attributes();
         let diagnostics = found
             .iter()
-            .filter(|warning| warning.diagnostic.message.contains("the job runs without it"));
+            .filter(|warning| warning.diagnostic.message.contains("roles from Ansible Galaxy"));
         assert_eq!(diagnostics.count(), expected, "{said}: {found:#?}");
     }
 }

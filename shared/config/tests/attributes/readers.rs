@@ -65,8 +65,6 @@ const NOT_ACTING: &[&str] = &[
 
 /// Fields that no acting code reads, with their object and attribute in the list.
 const UNREAD: &[(&str, &str, &str, &str)] = &[
-    ("OidcToken", "algorithm", "secret", "oidc"),
-    ("RunTime", "ansible_split_streams", "job", "ansible-split-streams"),
     ("RunTime", "galaxy_roles", "job", "roles"),
     ("TenantConfig", "report_build_page", "tenant", "report-build-page"),
 ];

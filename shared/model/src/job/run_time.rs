@@ -270,7 +270,7 @@ impl<'a> HostLogin<'a> {
         } else {
             place.split_once(':').map_or((place, None), |(host, port)| (host, Some(port)))
         };
-        if !is_word(host) && host.parse::<std::net::Ipv6Addr>().is_err() {
+        if !is_word(host) && host.parse::<core::net::Ipv6Addr>().is_err() {
             return None;
         }
         let port = port.map_or(Some(22), |port| port.parse().ok().filter(|port| *port != 0))?;

@@ -12,6 +12,7 @@ use sluice_records::tenant;
 use sluice_runtime::{Clock, cell};
 use sluice_scenarios::Site;
 use sluice_scenarios::sample::{COMMON, cloud};
+use std::cell::Cell;
 
 /// Returns the reasons of the node requests, in the order of their keys.
 fn reasons(site: &Site) -> Vec<String> {
@@ -53,12 +54,12 @@ fn a_job_with_a_host_asks_the_pool_for_nothing() {
         ];
         let mut site = Site::new(7, MAIN, repositories, judge);
         let a = propose(&site, 1, &[("a", "x")]);
-        let mut most = 0;
+        let most = Cell::new(0);
         site.run_until(|site| {
-            most = most.max(reasons(site).len());
+            most.set(most.get().max(reasons(site).len()));
             !comments(site, &a).is_empty()
         });
-        assert_eq!(most, requested, "{attributes}");
+        assert_eq!(most.get(), requested, "{attributes}");
     }
 }
 

@@ -563,7 +563,7 @@ fn a_build_has_one_owner_in_whatever_order_it_is_claimed_and_stopped() {
 #[test]
 fn an_executor_that_ends_after_its_lease_breaks_nothing_in_any_order() {
     all_hold(Scene::Lease, 10);
-    is_noticed(Scene::Lease, Mutation::NoRevision(Cell::Queue));
+    is_noticed(Scene::Lease, Mutation::ClaimedTwice);
 }
 
 /// Z2.6, C2: the live layout number only grows and reaches the pending one, in any order.

@@ -246,7 +246,7 @@ fn is_failure_reported(
             && builds.all(|build| {
                 let page = format!("/build/{build})");
                 let mut lines = comments.iter().flat_map(|comment| comment.body.lines());
-                lines.any(|line| line.contains(&page) && line.contains(": Task \""))
+                lines.any(|line| line.contains(&page) && line.contains("Task \""))
             })
     }))
 }
