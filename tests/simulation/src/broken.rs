@@ -106,7 +106,8 @@ pub enum Mutation {
     DroppedJobs,
     /// The inbox message of a change with dependencies is never written.
     LostDependents,
-    /// Executors ignore builds that they claimed without receiving an answer.
+    /// Executors ignore builds that they claimed without receiving an answer, and their sessions list
+    /// them.
     UnsettledClaims,
     /// Jobs have no dependencies.
     ForgottenDependencies,
