@@ -472,8 +472,10 @@ impl PreparedBuild<'_> {
             .filter_map(|text| Pattern::new(text).ok())
             .collect();
         let secrets = self.secrets(playbook);
-        // Tokens are new; the others are masked from the beginning.
-        secrets.values().for_each(|value| log.redactor.add(value));
+        // Tokens are new; the others are known to the log from the beginning.
+        let inherited = &self.attempt.job.inherited.secret_data;
+        let own = secrets.iter().filter(|(name, _)| !inherited.contains_key(*name));
+        own.for_each(|(_, value)| log.add_secret(value));
         let inputs = PlaybookInputs {
             inventory: &inventory,
             vars: self.vars(playbook, results),
