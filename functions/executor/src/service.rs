@@ -198,15 +198,7 @@ impl ExecutorService {
         let mut record = self.create_session().await?;
         let (session_over, session_ending) = watch::channel(false);
         let mut tasks = tokio::task::JoinSet::new();
-        if self.options.zone.takes_unzoned() {
-            for (queue, head_start_millis) in QUEUES {
-                let ending = session_ending.clone();
-                tasks.spawn(self.clone().poll_queue(queue, head_start_millis, ending));
-            }
-        }
-        if let Some(zone) = self.options.zone.name().cloned() {
-            tasks.spawn(self.clone().poll_zone(zone, session_ending.clone()));
-        }
+        self.poll_builds(&mut tasks, &session_ending);
         let is_gone = {
             let mut renewal = std::pin::pin!(self.renew(&mut record));
             let drain = async {

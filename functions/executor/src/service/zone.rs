@@ -1,7 +1,7 @@
 //! Which builds an executor takes by the zone of their nodes, and how it receives those of its zone
 //! (Zuul's `zone` and `allow_unzoned`).
 
-use super::{AcceptedBuild, ExecutorService};
+use super::{AcceptedBuild, ExecutorService, QUEUES};
 use sluice_model::ZoneName;
 use sluice_runtime::PortError;
 use sluice_runtime::port::Incoming;
@@ -10,10 +10,11 @@ use sluice_runtime::zone_builds::{self, WaitingBuild};
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
+use tokio::task::JoinSet;
 use tokio::time::sleep;
 
 /// Seconds from one look at the builds that wait for the zone to the next.
-pub const LOOK_SECONDS: u64 = 1;
+const LOOK_SECONDS: u64 = 1;
 
 /// Which builds an executor takes, by the zone of their nodes.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
@@ -66,6 +67,23 @@ impl ServedZone {
 }
 
 impl ExecutorService {
+    /// Receives builds in `tasks` from wherever the executor takes them, until `shutdown` is true:
+    /// from the queues of builds without a zone, and from those that wait for its zone.
+    pub(super) fn poll_builds(
+        self: &Arc<Self>,
+        tasks: &mut JoinSet<()>,
+        shutdown: &watch::Receiver<bool>,
+    ) {
+        if self.options.zone.takes_unzoned() {
+            for (queue, head_start_millis) in QUEUES {
+                tasks.spawn(self.clone().poll_queue(queue, head_start_millis, shutdown.clone()));
+            }
+        }
+        if let Some(zone) = self.options.zone.name().cloned() {
+            tasks.spawn(self.clone().poll_zone(zone, shutdown.clone()));
+        }
+    }
+
     /// Starts builds that wait for the zone, as many as there are free slots, every
     /// [`LOOK_SECONDS`], until `shutdown` is true or its sender is dropped. A failed look is logged
     /// and tried again.
