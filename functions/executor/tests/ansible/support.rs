@@ -445,6 +445,15 @@ impl Story {
         RoleRepository { connection, project: project.into(), target_name, implicit: false }
     }
 
+    /// Prepares a tag of the project at the state under test.
+    pub fn tagged(&mut self, name: &str) {
+        let branch = BranchKey {
+            project: PROJECT.into(),
+            branch: format!("refs/tags/{name}").as_str().into(),
+        };
+        self.extra.push(BranchState::untouched(branch, self.project.1.clone(), Vec::new()));
+    }
+
     /// Takes its nodes out, so that they and their files outlive the build.
     pub fn take_nodes(&mut self) -> Vec<Node> {
         self.machines.extend(self.nodes.iter().map(|node| node.access.clone()));
