@@ -218,7 +218,7 @@ async fn assert_inventory(story: Story, git_ref: &str, zuul: Value) {
         let written = if trusted == "True" { written } else { json!({}) };
         assert_eq!(seen["unsafe_vars"], written);
     }
-    let known = outcome.read(".ansible/known_hosts");
+    let known = outcome.read("ssh/known_hosts");
     assert!(known.contains(&node.host_keys[0]), "the node's host key is known: {known}");
 }
 
