@@ -199,16 +199,18 @@ async fn guard_tenant(
         Some(TenantAccess { tenant: TenantSource::Live(_), .. }) if !protects_anything(&config) => {
             Err(load::missing(tenant))
         }
-        Some(_) | None => Err(hidden(api, caller, load::missing(tenant)).await),
+        Some(_) | None => Err(hidden(api, caller, tenant).await),
     }
 }
 
-/// Returns the error for something that the caller may not know of: 401 without a token, otherwise
-/// that it is missing.
-async fn hidden(api: &Api, caller: &Caller, missing: ErrorResponse) -> ErrorResponse {
+/// Returns the error for a tenant that the caller may not know of: 401 without a token, otherwise
+/// 404. It is the same whether there is such a tenant or not.
+async fn hidden(api: &Api, caller: &Caller, tenant: &TenantName) -> ErrorResponse {
     match caller {
         Caller::Anonymous => authentication::missing_token(api).await,
-        Caller::Bearer(_) => missing,
+        Caller::Bearer(_) => ErrorResponse::missing(format!(
+            "There is no tenant {tenant}, or the token may not read it."
+        )),
     }
 }
 

@@ -4,7 +4,7 @@
 use crate::Api;
 use crate::autohold;
 use crate::build_row::{BuildRow, change_json, url_of};
-use crate::filter::{self, BuildFilter, BuildSubject};
+use crate::filter::{BuildFilter, BuildSubject};
 use crate::load;
 use crate::reply::{self, ErrorResponse};
 use crate::request::ApiRequest;
@@ -40,7 +40,6 @@ pub(crate) async fn list(
     tenant: &TenantName,
     request: &ApiRequest,
 ) -> Result<Response<Bytes>, ErrorResponse> {
-    request.allow_parameters(&[filter::BUILDSETS, filter::BUILDS].concat())?;
     let (filter, page) = (BuildFilter::read(request)?, request.page()?);
     let row_limit = page.skip + page.limit;
     let mut found = search(api, tenant, &filter, row_limit).await?;
@@ -71,20 +70,6 @@ pub(crate) async fn times(
     tenant: &TenantName,
     request: &ApiRequest,
 ) -> Result<Response<Bytes>, ErrorResponse> {
-    let parameters = [
-        "project",
-        "pipeline",
-        "branch",
-        "ref",
-        "job_name",
-        "final",
-        "start_time",
-        "end_time",
-        "exclude_result",
-        "limit",
-        "skip",
-    ];
-    request.allow_parameters(&parameters)?;
     let (filter, page) = (BuildFilter::read(request)?, request.page()?);
     let found = search(api, tenant, &filter, page.skip + page.limit).await?;
     let (from, to) = (request.parameter("start_time"), request.parameter("end_time"));

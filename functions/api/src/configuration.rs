@@ -67,7 +67,6 @@ pub(crate) async fn errors(
     tenant: &TenantName,
     request: &ApiRequest,
 ) -> Result<Response<Bytes>, ErrorResponse> {
-    request.allow_parameters(&["project", "branch", "severity", "name", "limit", "skip"])?;
     let page = request.page()?;
     let live = load::live(api, tenant).await?;
     // Unreadable projects come first, because they cause most of the other errors.

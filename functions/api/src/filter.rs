@@ -6,29 +6,6 @@ use crate::request::ApiRequest;
 use sluice_model::change::ChangeRef;
 use sluice_model::{JobName, PipelineName, Timestamp};
 
-/// The additional parameters of lists of builds.
-pub(crate) const BUILDS: &[&str] = &["job_name", "voting", "nodeset", "held", "final"];
-
-/// The parameters of lists of buildsets and builds.
-pub(crate) const BUILDSETS: &[&str] = &[
-    "project",
-    "pipeline",
-    "branch",
-    "change",
-    "patchset",
-    "ref",
-    "newrev",
-    "uuid",
-    "queue_item_uuid",
-    "result",
-    "complete",
-    "exclude_result",
-    "idx_min",
-    "idx_max",
-    "limit",
-    "skip",
-];
-
 /// The filter parameters of a request.
 #[derive(Debug, Clone)]
 pub(crate) struct BuildFilter<'a> {

@@ -36,7 +36,6 @@ pub(crate) async fn follow(
     uuid: &str,
     request: &ApiRequest,
 ) -> Result<Response<Bytes>, ErrorResponse> {
-    request.allow_parameters(&["offset"])?;
     let offset = request.number_parameter("offset")?.unwrap_or(0);
     let row = builds::row(&api.ports, tenant, uuid).await?;
     if let Some(piece) = running(api, &row, offset).await? {

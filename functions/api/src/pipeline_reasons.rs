@@ -66,7 +66,6 @@ pub(crate) async fn answer(
     tenant: &TenantName,
     request: &ApiRequest,
 ) -> Result<Response<Bytes>, ErrorResponse> {
-    request.allow_parameters(&["project", "change"])?;
     let number = request
         .number_parameter("change")?
         .ok_or_else(|| ErrorResponse::bad("The parameter `change` is required: `change=7`."))?;

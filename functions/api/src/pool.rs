@@ -234,7 +234,7 @@ fn node_json(
     label_names: &BTreeMap<LabelName, LabelName>,
 ) -> Value {
     let label_name = label_names.get(&node.label).unwrap_or(&node.label);
-    let machine = node.machine();
+    let (machine, endpoint) = (node.machine(), node.endpoint());
     let label = layout
         .providers()
         .iter()
@@ -265,7 +265,8 @@ fn node_json(
             _ => Value::Null,
         },
         "slot": null,
-        "interface_ip": machine.and_then(|machine| machine.public_ipv4.clone().or_else(|| machine.private_ipv4.clone())),
+        "interface_ip": endpoint.as_ref().map(|(address, _)| address),
+        "connection_port": endpoint.as_ref().map(|(_, port)| port),
         "public_ipv4": machine.and_then(|machine| machine.public_ipv4.clone()),
         "private_ipv4": machine.and_then(|machine| machine.private_ipv4.clone()),
         "public_ipv6": machine.and_then(|machine| machine.public_ipv6.clone()),
@@ -295,10 +296,11 @@ fn request_json(request: &NodeRequest, order: Option<&Order>, relative: Option<u
         }
         RequestState::Failed { .. } => "failed",
     };
+    let zone = &request.executor_zone;
     let nodes = request
         .nodes()
         .iter()
-        .map(|node| json!({"uuid": node, "executor_zone": null, "failed_providers": []}));
+        .map(|node| json!({"uuid": node, "executor_zone": zone, "failed_providers": []}));
     let priority = request.row.as_str().split('-').next().and_then(|part| part.parse::<u64>().ok());
     let images = order.and_then(|order| order.change.key.images());
     json!({

@@ -22,7 +22,8 @@ pub(crate) fn is_information(request: &ApiRequest) -> bool {
     matches!(parts.as_slice(), ["api", "info"] | ["api", "tenant", _, "info"])
 }
 
-/// Answers a request by its path: pages, logs, and the API below `/api`. An unknown path is 404: an
+/// Answers a request by its path: pages, logs, and the API below `/api`. A parameter that the table
+/// of routes does not name is 404 there. An unknown path is 404: an
 /// error below `/api`, elsewhere a page for a client that accepts HTML, which is no error here.
 pub(crate) async fn answer(
     api: &Api,
@@ -33,6 +34,9 @@ pub(crate) async fn answer(
     if let Some(document) = TokenDocument::at(&parts) {
         request.allow_parameters(&[])?;
         return token_keys::answer(api, document).await;
+    }
+    if let (Some(&"api"), Some(allowed)) = (parts.first(), openapi::query_parameters(&parts)) {
+        request.allow_parameters(&allowed)?;
     }
     match parts.as_slice() {
         []
@@ -52,12 +56,8 @@ pub(crate) async fn answer(
         ["api", "openapi.json"] | ["openapi.yaml"] => {
             without_parameters(request, openapi::answer())
         }
-        ["api", "info"] => {
-            request.allow_parameters(&[])?;
-            system_info::info(api, None, caller).await
-        }
+        ["api", "info"] => system_info::info(api, None, caller).await,
         ["api", "tenant", name, "info"] => {
-            request.allow_parameters(&[])?;
             system_info::info(api, Some(&TenantName::from(*name)), caller).await
         }
         ["api", rest @ ..] => api_route(api, rest, request, caller).await,
@@ -90,14 +90,9 @@ async fn api_route(
         ["tenant", name, rest @ ..] => {
             tenant_route(api, &TenantName::from(*name), rest, request).await
         }
-        ["tenants" | "components" | "connections"] => {
-            request.allow_parameters(&[])?;
-            match rest {
-                ["tenants"] => system_info::tenants(api, caller).await,
-                ["components"] => system_info::components(api).await,
-                _ => system_info::connections(api, caller).await,
-            }
-        }
+        ["tenants"] => system_info::tenants(api, caller).await,
+        ["components"] => system_info::components(api).await,
+        ["connections"] => system_info::connections(api, caller).await,
         _ => Err(ErrorResponse::missing(format!("There is nothing at /api/{}.", rest.join("/")))),
     }
 }
@@ -115,31 +110,20 @@ async fn tenant_route(
         return Err(writes::not_read(api, tenant, methods).await);
     }
     match rest {
-        // These routes read parameters of their own.
-        ["builds"] => {
-            return in_existing_tenant(api, tenant, builds::list(api, tenant, request)).await;
-        }
+        ["builds"] => in_existing_tenant(api, tenant, builds::list(api, tenant, request)).await,
         ["buildsets"] => {
-            return in_existing_tenant(api, tenant, buildsets::list(api, tenant, request)).await;
+            in_existing_tenant(api, tenant, buildsets::list(api, tenant, request)).await
         }
         ["build-times"] => {
-            return in_existing_tenant(api, tenant, builds::times(api, tenant, request)).await;
+            in_existing_tenant(api, tenant, builds::times(api, tenant, request)).await
         }
-        ["badge"] => {
-            return in_existing_tenant(api, tenant, buildsets::badge(api, tenant, request)).await;
-        }
-        ["config-errors"] => return configuration::errors(api, tenant, request).await,
-        ["why"] => return crate::pipeline_reasons::answer(api, tenant, request).await,
-        ["build", uuid, "log"] => return logs::follow(api, tenant, uuid, request).await,
-        ["autohold"] => {
-            request.allow_parameters(&["project"])?;
-            return crate::autohold::list(api, tenant, request.parameter("project")).await;
-        }
-        ["system-events"] => return system_events::list(api, tenant, request).await,
-        ["board"] => return status_board::board(api, tenant, request).await,
-        _ => request.allow_parameters(&[])?,
-    }
-    match rest {
+        ["badge"] => in_existing_tenant(api, tenant, buildsets::badge(api, tenant, request)).await,
+        ["config-errors"] => configuration::errors(api, tenant, request).await,
+        ["why"] => crate::pipeline_reasons::answer(api, tenant, request).await,
+        ["build", uuid, "log"] => logs::follow(api, tenant, uuid, request).await,
+        ["autohold"] => crate::autohold::list(api, tenant, request.parameter("project")).await,
+        ["system-events"] => system_events::list(api, tenant, request).await,
+        ["board"] => status_board::board(api, tenant, request).await,
         ["status"] => status::status(api, tenant).await,
         ["status", "change", id @ ..] if !id.is_empty() => {
             status::change(api, tenant, &id.join("/")).await
@@ -193,9 +177,9 @@ async fn tenant_route(
         ["images" | "flavors" | "providers"] => empty_list(api, tenant).await,
         _ => {
             load::require_tenant(&api.ports, tenant).await?;
+            let path = request.parts.join("/");
             Err(ErrorResponse::missing(format!(
-                "There is nothing at /api/tenant/{tenant}/{}.",
-                rest.join("/")
+                "There is nothing at /{path}: /api lists the paths."
             )))
         }
     }

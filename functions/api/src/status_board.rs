@@ -43,7 +43,6 @@ pub(crate) async fn board(
     tenant: &TenantName,
     request: &ApiRequest,
 ) -> Result<Response<Bytes>, ErrorResponse> {
-    request.allow_parameters(StatusSelection::PARAMETERS)?;
     let selection = StatusSelection::read(request);
     let live = load::live(api, tenant).await?;
     let mut read = load::queues_of(&api.ports, tenant, selection.pipeline).await?;

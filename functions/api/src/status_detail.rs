@@ -77,9 +77,6 @@ pub(crate) struct StatusSelection<'a> {
 }
 
 impl<'a> StatusSelection<'a> {
-    /// The names of the parameters.
-    pub(crate) const PARAMETERS: &'static [&'static str] = &["pipeline", "project", "change"];
-
     /// Reads the parameters; an empty value selects everything.
     pub(crate) fn read(request: &'a ApiRequest) -> Self {
         let one = |name: &str| request.parameter(name).filter(|value| !value.is_empty());

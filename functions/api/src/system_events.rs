@@ -23,7 +23,6 @@ pub(crate) async fn list(
     tenant: &TenantName,
     request: &ApiRequest,
 ) -> Result<Response<Bytes>, ErrorResponse> {
-    request.allow_parameters(&["event_type", "idx_min", "idx_max", "limit", "skip"])?;
     let (page, min, mut newest) = (
         request.page()?,
         request.number_parameter("idx_min")?,

@@ -91,7 +91,7 @@ pub(crate) async fn components(api: &Api) -> Result<Response<Bytes>, ErrorRespon
     let now = api.ports.clock.now();
     let mut executors = Vec::new();
     for record in load::read_many(&api.ports, &keys).await?.into_iter().flatten() {
-        let (hostname, state) = match load::readable::<Session>(&record) {
+        let (hostname, state, zone) = match load::readable::<Session>(&record) {
             Some(session) => {
                 let state = match session.state {
                     SessionState::Ended { .. } => "stopped",
@@ -99,13 +99,16 @@ pub(crate) async fn components(api: &Api) -> Result<Response<Bytes>, ErrorRespon
                     SessionState::Draining => "draining",
                     SessionState::Running => "running",
                 };
-                (session.hostname, state)
+                (session.hostname, state, session.zone)
             }
-            None => (session::id_of(&record.key).to_owned(), "unreadable"),
+            None => (session::id_of(&record.key).to_owned(), "unreadable", None),
         };
-        executors.push(
-            json!({"hostname": hostname, "state": state, "version": env!("CARGO_PKG_VERSION")}),
-        );
+        let mut executor =
+            json!({"hostname": hostname, "state": state, "version": env!("CARGO_PKG_VERSION")});
+        if let Some(zone) = zone {
+            executor["zone"] = json!(zone);
+        }
+        executors.push(executor);
     }
     let web =
         json!([{"hostname": "api", "state": "running", "version": env!("CARGO_PKG_VERSION")}]);

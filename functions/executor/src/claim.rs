@@ -28,7 +28,7 @@ use sluice_model::build::{BuildResult, Order, Pause, Phase, RequestRef, Run, Run
 use sluice_model::job::{FrozenJob, JobGraph};
 use sluice_model::node::NodeAccess;
 use sluice_model::wakeup::Wakeup;
-use sluice_model::{BuildId, JobName, NodeId, SessionId};
+use sluice_model::{BuildId, JobName, NodeId, SessionId, ZoneName};
 use sluice_pool::{NodeRequest, PoolNode, RequestRow, RequestState};
 use sluice_records::codec::{decode, get, with_body};
 use sluice_records::{build, provider};
@@ -116,6 +116,13 @@ pub struct Claims {
     states: ObjectCache<Speculation>,
     /// Builds whose claim may be stored although the response was lost.
     unconfirmed: Mutex<BTreeSet<BuildId>>,
+}
+
+impl Claimed {
+    /// Returns the zone of executors that reach the build's nodes; `None` if every executor does.
+    pub fn executor_zone(&self) -> Option<&ZoneName> {
+        self.request.as_ref().and_then(|(_, request)| request.executor_zone.as_ref())
+    }
 }
 
 impl Claims {

@@ -232,6 +232,7 @@ fn access(login: &HostLogin<'_>, address: SocketAddr, key: &str) -> NodeAccess {
         interface_ip: ip.to_string(),
         public_ipv4: ip.is_ipv4().then(|| ip.to_string()),
         private_ipv4: None,
+        public_ipv6: ip.is_ipv6().then(|| ip.to_string()),
         ssh_port: address.port(),
         username: login.user.unwrap_or(USER).to_owned(),
         host_keys: vec![key.to_owned()],

@@ -1,5 +1,6 @@
 //! Builds the Ansible inventory: nodes, groups and variables (Z7.1).
 
+use crate::frozen_vars::{self, FrozenVars};
 use crate::job::JobAttempt;
 use crate::jobdir::Jobdir;
 use crate::restricted_vars::{VarScope, restrict};
@@ -85,11 +86,11 @@ pub enum JobVars<'a> {
 /// Returns an inventory as JSON in the structure of Ansible's YAML, with hosts, their connection
 /// data, groups, the job's variables, and the data that parent jobs returned, which job variables
 /// override. `vars` selects the form of the job's variables; frozen ones are listed by host, those
-/// of `localhost` for all, and the nodeset's groups then have none. Variables that a job may not
-/// set in this form are left out, as are hosts and groups with unsafe names; the members of a group
-/// are taken as configured. `interpreters` are Python paths by host name, used where the node's
-/// label configures none. The hosts in `unreachable`, which an earlier playbook lost, form the
-/// group `zuul_unreachable`.
+/// of `localhost` for all, with the written ones in `unsafe_vars`, and the nodeset's groups then
+/// have none. Variables that a job may not set in this form are left out, as are hosts and groups
+/// with unsafe names; the members of a group are taken as configured. `interpreters` are Python
+/// paths by host name, used where the node's label configures none. The hosts in `unreachable`,
+/// which an earlier playbook lost, form the group `zuul_unreachable`.
 ///
 /// Ansible parses JSON faster than other YAML.
 pub fn inventory(
@@ -105,6 +106,7 @@ pub fn inventory(
         JobVars::AsWritten => (VarScope::Unprivileged, VarScope::Unprivileged),
         JobVars::ToExpand | JobVars::Frozen(_) => (VarScope::OneNode, VarScope::Everywhere),
     };
+    let original = originals(job, vars, &all_hosts);
     for host in &all_hosts {
         let mut of_host = match vars {
             JobVars::AsWritten | JobVars::ToExpand => {
@@ -115,6 +117,7 @@ pub fn inventory(
         restrict(&mut of_host, on_node);
         // Last, so that job variables cannot override the address or the login.
         of_host.extend(executor_vars(host, interpreters));
+        of_host.extend(original_for(&original, host.name));
         entries.insert(host.name.to_owned(), Value::Object(of_host));
     }
     let mut all_vars = to_map(unsafe_texts(Value::Object(job.inherited.data.clone())));
@@ -124,6 +127,7 @@ pub fn inventory(
         JobVars::Frozen(frozen) => all_vars.extend(frozen_for(frozen, "localhost")),
     }
     restrict(&mut all_vars, everywhere);
+    all_vars.extend(original_for(&original, "localhost"));
     // Hosts override it; tasks on the executor use the work directory.
     all_vars.insert("zuul_user_dir".to_owned(), json!(jobdir.work));
     let mut groups = Map::new();
@@ -144,6 +148,23 @@ pub fn inventory(
         unreachable.iter().map(|name| (name.clone(), json!({}))).collect();
     groups.insert("zuul_unreachable".to_owned(), json!({ "hosts": lost }));
     json!({ "all": { "hosts": entries, "vars": all_vars, "children": groups } })
+}
+
+/// Returns the job's variables of each host and of `localhost` as they are written, where playbooks
+/// see expanded ones; otherwise none.
+fn originals(job: &JobAttempt<'_>, vars: JobVars<'_>, hosts: &[InventoryHost<'_>]) -> FrozenVars {
+    let names: Vec<&str> = hosts.iter().map(|host| host.name).collect();
+    match vars {
+        JobVars::Frozen(_) => frozen_vars::literal(job, &names),
+        JobVars::AsWritten | JobVars::ToExpand => FrozenVars::new(),
+    }
+}
+
+/// Returns the variable `unsafe_vars` of a host: its job variables as they are written, of which no
+/// template is expanded. Nothing if there are no originals.
+fn original_for(original: &FrozenVars, host: &str) -> Option<(String, Value)> {
+    let written = original.get(host)?.clone();
+    Some(("unsafe_vars".to_owned(), unsafe_texts(Value::Object(written))))
 }
 
 /// Returns the expanded job variables of a host; empty if it has none. Texts that still contain a
@@ -197,7 +218,7 @@ fn executor_vars(
         "interface_ip": node.interface_ip,
         "public_ipv4": node.public_ipv4,
         "private_ipv4": node.private_ipv4.as_ref().or(node.public_ipv4.as_ref()),
-        "public_ipv6": null,
+        "public_ipv6": node.public_ipv6,
         "private_ipv6": null,
         "node_properties": {},
     });

@@ -8,6 +8,7 @@ mod drain;
 mod item_builds;
 mod session_watch;
 mod slots;
+pub mod zone;
 
 pub use session_watch::{LOOK_SECONDS, SessionWatch};
 pub use slots::WAIT_SECONDS;
@@ -23,6 +24,7 @@ use crate::secrets::ProjectKeys;
 use crate::service::admission::{AdmissionLimits, StartingBuilds};
 use crate::service::build_reporter::{BuildReporter, BuildUpdates};
 use crate::service::item_builds::{ItemBuildGuard, ItemBuilds};
+use crate::service::zone::ServedZone;
 use crate::sources::ObjectSources;
 use crate::stored_log::StoredLog;
 use serde_json::{Map, Value};
@@ -75,6 +77,8 @@ const END_WAIT_MAX: Duration = Duration::from_secs(20);
 pub struct ExecutorSettings {
     /// The machine's name, shown on pages and in the API.
     pub hostname: String,
+    /// The builds that it takes, by the zone of their nodes.
+    pub zone: ServedZone,
     /// The maximum number of builds that run at once.
     pub slots: usize,
     /// What the machine must have left for another build.
@@ -194,9 +198,7 @@ impl ExecutorService {
         let mut record = self.create_session().await?;
         let (session_over, session_ending) = watch::channel(false);
         let mut tasks = tokio::task::JoinSet::new();
-        for (queue, head_start_millis) in QUEUES {
-            tasks.spawn(self.clone().poll_queue(queue, head_start_millis, session_ending.clone()));
-        }
+        self.poll_builds(&mut tasks, &session_ending);
         let is_gone = {
             let mut renewal = std::pin::pin!(self.renew(&mut record));
             let drain = async {
@@ -241,16 +243,32 @@ impl ExecutorService {
         queue: MessageQueue,
         messages: Vec<Incoming>,
     ) -> Vec<AcceptedBuild> {
+        let (accepted, done) = self.claim_messages(&format!("{queue:?}"), messages).await;
+        if !done.is_empty()
+            && let Err(error) = self.ports.queues.acknowledge_all(queue, &done).await
+        {
+            tracing::warn!(?queue, %error, "could not acknowledge messages of claimed builds; they will be redelivered");
+        }
+        accepted
+    }
+
+    /// Claims the builds of messages as [`Self::claim_received`] does, and returns them with the
+    /// receipts of the messages that the caller has to remove from where they were: `source`, for
+    /// the log and the quarantine.
+    async fn claim_messages(
+        &self,
+        source: &str,
+        messages: Vec<Incoming>,
+    ) -> (Vec<AcceptedBuild>, Vec<String>) {
         let mut done: Vec<String> = Vec::new();
         let mut received: Vec<(BuildMessage, StopSignal, String)> = Vec::new();
         for message in messages {
             let Some(build) =
                 serde_json::from_str(&message.body).ok().and_then(BuildMessage::from_wakeup)
             else {
-                let name = format!("{queue:?}");
                 match quarantine::quarantine_message(
                     &self.ports,
-                    &name,
+                    source,
                     &message.id,
                     &message.body,
                     "not a build",
@@ -310,15 +328,10 @@ impl ExecutorService {
             }
         }
         for (build, ..) in received {
-            tracing::warn!(build = %build.build, "could not claim a build; its message will be redelivered");
+            tracing::warn!(build = %build.build, source, "could not claim a build; its message will be redelivered");
             self.forget_claim(&build.build);
         }
-        if !done.is_empty()
-            && let Err(error) = self.ports.queues.acknowledge_all(queue, &done).await
-        {
-            tracing::warn!(?queue, %error, "could not acknowledge messages of claimed builds; they will be redelivered");
-        }
-        accepted
+        (accepted, done)
     }
 
     /// Runs a claimed build to its end, records meanwhile that it will fail or is paused, archives
@@ -602,6 +615,7 @@ impl ExecutorService {
             started_at,
             alive_until: now.plus_seconds(LIFE_SECONDS),
             builds: self.running().keys().cloned().collect(),
+            zone: self.options.zone.name().cloned(),
             state: if self.is_draining() { SessionState::Draining } else { SessionState::Running },
         }
     }

@@ -8,8 +8,9 @@ use base64::Engine;
 use serde_json::{Map, Value, json};
 use sluice_model::ProjectName;
 use sluice_model::build::SpeculativeChange;
-use sluice_model::change::ChangeId;
+use sluice_model::change::{ChangeId, ChangeKey};
 use sluice_model::git::Oid;
+use sluice_model::id::digest;
 use sluice_model::job::{IncludeVars, VarsSource};
 
 /// The keys of the item's own entry that are also keys of the dictionary itself.
@@ -43,13 +44,8 @@ pub fn zuul(
     let text = |path: &std::path::Path| path.display().to_string();
     let this = own.map_or_else(|| item(job, &bare_change(job)), |change| item(job, change));
     let landed = with_merge_commit(&this, order.merge_commit.as_ref());
-    let of_bundle = job.speculation.changes.iter().filter(|change| {
-        change.change != order.change && order.bundle.contains(&change.change.key)
-    });
-    let mut buildset_refs: Vec<Value> = of_bundle.map(|change| item(job, change)).collect();
-    let own_position = order.bundle.iter().position(|member| *member == order.change.key);
-    let own_position = own_position.unwrap_or_default().min(buildset_refs.len());
-    buildset_refs.insert(own_position, landed.clone());
+    let buildset_refs = members(job, &order.bundle, &landed);
+    let build_refs = members(job, &order.shared_with, &landed);
     let mut zuul = to_map(json!({
         "build": order.build,
         "buildset": order.item,
@@ -72,7 +68,7 @@ pub fn zuul(
         "projects": placed.iter().map(|repository| (repository.project.as_str().to_owned(), repository_entry(repository))).collect::<Map<_, _>>(),
         "items": job.speculation.changes.iter().map(|change| item(job, change)).collect::<Vec<_>>(),
         "buildset_refs": buildset_refs,
-        "build_refs": [landed],
+        "build_refs": build_refs,
         "workspace_checkout": frozen.run_time.workspace_checkout,
         "deduplicate": frozen.run_time.deduplicate,
         "image_build_name": frozen.image_build_name,
@@ -166,8 +162,8 @@ pub fn to_map(value: Value) -> Map<String, Value> {
 }
 
 /// Returns the entry of a change in the list of all tested changes (`zuul.items`): its project,
-/// address, and the keys of the change or ref. The merge commit is included if the change is merged
-/// already.
+/// address, the keys of the change or ref, and the id of its bundle if it is a member of that of
+/// the change under test. The merge commit is included if the change is merged already.
 fn item(job: &JobAttempt<'_>, change: &SpeculativeChange) -> Value {
     let key = &change.change.key;
     let mut project = project_entry(&key.project);
@@ -178,10 +174,37 @@ fn item(job: &JobAttempt<'_>, change: &SpeculativeChange) -> Value {
         "src_dir": src_dir(job.job.workspace_scheme, &key.project),
     }));
     item.extend(change_entry(change));
+    if job.order.bundle.contains(key) {
+        item.insert("bundle_id".to_owned(), json!(bundle_id(&job.order.bundle)));
+    }
     if let Some(merge_commit) = &change.merge_commit {
         item.insert("merge_commit_id".to_owned(), json!(merge_commit));
     }
     Value::Object(item)
+}
+
+/// Returns the entries of the given members of the change's bundle, and of the change itself, whose
+/// entry is `own`, in merge order. Members that the tested state does not contain are left out.
+fn members(job: &JobAttempt<'_>, others: &[ChangeKey], own: &Value) -> Vec<Value> {
+    let order = job.order;
+    let is_listed = |key: &&ChangeKey| **key == order.change.key || others.contains(key);
+    let entry = |key: &ChangeKey| {
+        if *key == order.change.key {
+            return Some(own.clone());
+        }
+        let mut changes = job.speculation.changes.iter();
+        changes.find(|change| change.change.key == *key).map(|change| item(job, change))
+    };
+    match order.bundle.is_empty() {
+        true => vec![own.clone()],
+        false => order.bundle.iter().filter(is_listed).filter_map(entry).collect(),
+    }
+}
+
+/// Returns the id of a bundle, which is the same for each of its members and each of their builds.
+fn bundle_id(bundle: &[ChangeKey]) -> String {
+    let names: Vec<String> = bundle.iter().map(ToString::to_string).collect();
+    digest(&names.iter().map(String::as_str).collect::<Vec<_>>())
 }
 
 /// Returns a copy of an item's entry, with `merge_commit_id` set to the given commit; unchanged if
@@ -196,7 +219,7 @@ fn with_merge_commit(item: &Value, merge_commit: Option<&Oid>) -> Value {
 
 /// Returns the keys that describe a change, branch or tag: its branch and commit, and a change's
 /// number, patch set and message or a ref's old and new commit and tag. Keys that do not apply are
-/// left out; a change's `topic` is null.
+/// left out; a change without a topic has a null one.
 fn change_entry(change: &SpeculativeChange) -> Map<String, Value> {
     let mut item = Map::new();
     if let Some(branch) = change.change.on_branch() {
@@ -210,7 +233,7 @@ fn change_entry(change: &SpeculativeChange) -> Map<String, Value> {
             "change": number.to_string(),
             "patchset": change.change.patchset,
             "change_message": full_message(change),
-            "topic": null,
+            "topic": change.topic,
         }))),
         ChangeId::Ref(moved) => {
             let entries = [
@@ -237,6 +260,7 @@ fn bare_change(job: &JobAttempt<'_>) -> SpeculativeChange {
         url: String::new(),
         title: String::new(),
         message: String::new(),
+        topic: None,
         merge_commit: None,
     }
 }
@@ -282,8 +306,14 @@ mod tests {
 
     fn described(change: ChangeRef) -> Value {
         let (url, title) = (String::new(), "A title".to_owned());
-        let change =
-            SpeculativeChange { change, url, title, message: String::new(), merge_commit: None };
+        let change = SpeculativeChange {
+            change,
+            url,
+            title,
+            message: String::new(),
+            topic: None,
+            merge_commit: None,
+        };
         Value::Object(change_entry(&change))
     }
 

@@ -53,6 +53,7 @@ fn ordered(name: &str) -> Order {
         nodeset: 0,
         merge_commit: None,
         bundle: Vec::new(),
+        shared_with: Vec::new(),
         request: None,
         ordered_at: Timestamp(1),
         end: None,

@@ -11,7 +11,9 @@ use sluice_model::build::{BuildResult, Order, RequestRef};
 use sluice_model::change::ChangeRef;
 use sluice_model::event::{EventKind, ForgeEvent, ZuulEvent};
 use sluice_model::wakeup::{Precedence, Wakeup};
-use sluice_model::{BranchName, BuildId, InboxMessageId, ItemId, QueueKey, Timestamp};
+use sluice_model::{
+    BranchName, BuildId, InboxMessageId, ItemId, LabelName, QueueKey, Timestamp, ZoneName,
+};
 use sluice_pool::{NodeRequest, ReadyRecipient, RequestRow};
 use sluice_records::build::{ResumeRequest, put_order, put_resume, put_stop};
 use sluice_records::codec::{expiry, with_body};
@@ -144,7 +146,10 @@ impl<'a> Preparation<'a> {
                 self.writes.push(put_order(&Order { end: Some(end), ..self.order(&draft) })?);
             }
             QueueAction::StopBuild(stop) => self.stop_build(&stop)?,
-            QueueAction::SendBuild { build, request } => self.send_build(build, request),
+            QueueAction::SendBuild { build, request, labels } => {
+                let zone = request.as_ref().and_then(|at| self.executor_zone(at, &labels));
+                self.send_build(build, request, zone);
+            }
             QueueAction::ResumeBuild(build) => {
                 self.writes.push(put_resume(&build, &ResumeRequest { at: now })?);
             }
@@ -241,15 +246,24 @@ impl<'a> Preparation<'a> {
         Ok(())
     }
 
-    /// Adds the wakeup that sends a build to the executors. `request` holds its nodes; `None` if it
-    /// needs none.
-    fn send_build(&mut self, build: BuildId, request: Option<RequestRef>) {
+    /// Returns the zone of executors that reach nodes of these labels, by the live configuration of
+    /// the provider that a request is made to; `None` if every executor does.
+    fn executor_zone(&self, at: &RequestRef, labels: &[LabelName]) -> Option<ZoneName> {
+        let mut providers = self.loaded.live.layout.providers().iter();
+        let provider = providers.find(|known| known.canonical_name == at.provider.as_str())?;
+        provider.executor_zone(labels.iter().map(LabelName::as_str))
+    }
+
+    /// Adds the wakeup that sends a build to the executors, to those of `zone` if there is one.
+    /// `request` holds its nodes; `None` if it needs none.
+    fn send_build(&mut self, build: BuildId, request: Option<RequestRef>, zone: Option<ZoneName>) {
         self.wakeups.push(Wakeup::Build {
             build,
             precedence: self.precedence,
             tenant: self.key.tenant.clone(),
             request,
             nodes: Vec::new(),
+            zone,
         });
     }
 
@@ -271,6 +285,7 @@ impl<'a> Preparation<'a> {
             merge_commit: draft.merge_commit.clone(),
             bundle: draft.bundle.clone(),
             post_review: self.post_review,
+            shared_with: draft.shared_with.clone(),
             parents: draft.parents.clone(),
             providers: draft.artifact_builds.clone(),
             nodeset: draft.nodeset,
@@ -286,7 +301,7 @@ impl<'a> Preparation<'a> {
         let (key, now) = (self.key, self.now);
         self.writes.push(put_order(&self.order(draft))?);
         let Some(at) = &draft.request else {
-            self.send_build(draft.build.clone(), None);
+            self.send_build(draft.build.clone(), None, None);
             return Ok(());
         };
         let layout = &self.loaded.live.layout;
@@ -301,10 +316,17 @@ impl<'a> Preparation<'a> {
         );
         let ready_recipient =
             if draft.nodes_first { ReadyRecipient::Queue } else { ReadyRecipient::Executors };
+        let executor_zone = self.executor_zone(at, &draft.labels);
         let group = fairness_group(&self.loaded.live, key, &draft.change);
         self.writes.push(provider::create_request(
             &at.provider,
-            &NodeRequest { names: draft.labels.clone(), ready_recipient, group, ..request },
+            &NodeRequest {
+                names: draft.labels.clone(),
+                ready_recipient,
+                executor_zone,
+                group,
+                ..request
+            },
         )?);
         self.wakeups.push(Wakeup::Pool { provider: at.provider.clone() });
         Ok(())

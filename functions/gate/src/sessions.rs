@@ -100,6 +100,7 @@ impl ExecutorWatch {
                 started_at: run.claimed_at,
                 alive_until: now,
                 builds: vec![run.build.clone()],
+                zone: None,
                 state: SessionState::Running,
             };
             let unreadable = (known.revision.is_some() && known.session.is_none()).then(unknown);
@@ -317,6 +318,7 @@ mod tests {
                 started_at: Timestamp(0),
                 alive_until: Timestamp(alive_until),
                 builds: Vec::new(),
+                zone: None,
                 state: SessionState::Running,
             };
             let mut record = encode_first(session::key(&id), &session).unwrap();
@@ -398,6 +400,7 @@ mod tests {
                 started_at: Timestamp(0),
                 alive_until: Timestamp(renewed_at).plus_seconds(LIFE_SECONDS),
                 builds,
+                zone: None,
                 state: SessionState::Running,
             };
             let record = encode_first(session::key(&session.id), &session).unwrap();

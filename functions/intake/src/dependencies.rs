@@ -517,6 +517,7 @@ fn candidate_without_dependencies(facts: &ChangeFacts, message_chars: usize) -> 
         title: cut(&facts.title, 300),
         message: cut(&facts.message, message_chars),
         author: facts.author.clone(),
+        topic: facts.topic.as_deref().map(|topic| cut(topic, 300)),
         needs: Vec::new(),
         bundle: Vec::new(),
         cycle_needs: Vec::new(),

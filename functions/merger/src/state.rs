@@ -356,6 +356,7 @@ fn speculative_change(candidate: &Candidate, merge_commit: Option<Oid>) -> Specu
         url: candidate.url.clone(),
         title: candidate.title.clone(),
         message: candidate.message.clone(),
+        topic: candidate.topic.clone(),
         merge_commit,
     }
 }

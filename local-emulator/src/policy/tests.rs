@@ -85,6 +85,7 @@ const PARTITIONS: &[&str] = &[
     "buildset#1",
     "provider#1",
     "session#1",
+    "zone-builds#1",
     "repository#1",
     "health#1",
     "schedule#1",

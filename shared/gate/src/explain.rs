@@ -16,6 +16,13 @@ use sluice_model::{PipelineName, TenantName, Timestamp};
 /// The most pipelines per change for which routing results are stored.
 pub const PIPELINES_MAX: usize = 30;
 
+/// The result of an event that was sent to the queue.
+const SENT: &str = "sent to its queue";
+
+/// What became of an event that was sent to a queue in which the change is not.
+const LEFT_AGAIN: &str = "the change has left that queue since: its results are above; an event that \
+                          came while it was there started nothing more, and can be repeated now";
+
 /// The most bytes of one stored reason.
 const WHY_BYTES_MAX: usize = 400;
 
@@ -103,7 +110,7 @@ impl RoutingRecord {
             RoutingOutcome::Refused(why) => {
                 routing.triggered = seen(&format!("not enqueued: {why}"))
             }
-            RoutingOutcome::Offered => routing.triggered = seen("sent to its queue"),
+            RoutingOutcome::Offered => routing.triggered = seen(SENT),
         }
     }
 
@@ -259,6 +266,8 @@ pub fn absence_reasons(
                 .as_ref()
                 .map(|taken| seen("latest event that matched a trigger", taken)),
         );
+        let is_sent = routing.triggered.as_ref().is_some_and(|taken| taken.why == SENT);
+        lines.extend(is_sent.then(|| LEFT_AGAIN.to_owned()));
         lines.extend(
             routing
                 .ignored

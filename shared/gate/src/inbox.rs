@@ -138,6 +138,7 @@ impl Candidate {
             title: String::new(),
             message: String::new(),
             author: String::new(),
+            topic: None,
             needs: Vec::new(),
             bundle: Vec::new(),
             cycle_needs: Vec::new(),
@@ -206,6 +207,9 @@ pub struct Candidate {
     pub message: String,
     /// The change's author.
     pub author: String,
+    /// The topic that groups it with other changes, if the forge has topics and it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topic: Option<String>,
     /// The unmerged changes that it depends on, in order. They must be ahead of it in the queue or
     /// are tested below it.
     #[serde(default)]

@@ -119,6 +119,9 @@ pub struct Order {
     /// without a bundle.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bundle: Vec<ChangeKey>,
+    /// The other members of the bundle that share the build; empty if it is for its change alone.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub shared_with: Vec<ChangeKey>,
     /// The request for its nodes; `None` if it needs none.
     pub request: Option<RequestRef>,
     /// When it was ordered.
@@ -205,6 +208,9 @@ pub struct SpeculativeChange {
     pub title: String,
     /// Its description.
     pub message: String,
+    /// The topic that groups it with other changes, if the forge has topics and it has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub topic: Option<String>,
     /// The merge commit created for it in the tested state.
     pub merge_commit: Option<Oid>,
 }

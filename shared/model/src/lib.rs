@@ -24,6 +24,6 @@ pub mod wakeup;
 pub use id::{BuildId, DeliveryId, InboxMessageId, ItemId, NodeId, SessionId};
 pub use name::{
     BranchName, ConnectionName, JobName, LabelName, PipelineName, ProjectName, ProviderName,
-    QueueKey, QueueName, TenantName,
+    QueueKey, QueueName, TenantName, ZoneName,
 };
 pub use time::Timestamp;

@@ -53,6 +53,10 @@ name!(
     /// The name of a provider of nodes.
     ProviderName
 );
+name!(
+    /// A zone of executors: those that reach the nodes of labels with this `executor-zone`.
+    ZoneName
+);
 
 text!(
     /// A project's canonical name: the forge's host name and the repository's path there

@@ -26,6 +26,9 @@ pub struct NodeAccess {
     pub public_ipv4: Option<String>,
     /// Private IPv4 address.
     pub private_ipv4: Option<String>,
+    /// Public IPv6 address.
+    #[serde(default)]
+    pub public_ipv6: Option<String>,
     /// The SSH port.
     pub ssh_port: u16,
     /// The login name.

@@ -3,7 +3,9 @@
 
 use crate::build::RequestRef;
 use crate::id::digest;
-use crate::{BuildId, DeliveryId, ItemId, NodeId, ProjectName, ProviderName, QueueKey, TenantName};
+use crate::{
+    BuildId, DeliveryId, ItemId, NodeId, ProjectName, ProviderName, QueueKey, TenantName, ZoneName,
+};
 use serde::{Deserialize, Serialize};
 
 /// The message queues between functions.
@@ -185,6 +187,10 @@ pub enum Wakeup {
         /// is authoritative.
         #[serde(default, skip_serializing_if = "Vec::is_empty")]
         nodes: Vec<NodeId>,
+        /// The zone of executors that reach the nodes. Such a build waits in the table for an
+        /// executor of the zone, and not in a queue. `None` for nodes that every executor reaches.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        zone: Option<ZoneName>,
     },
     /// An image cell.
     Image {

@@ -134,16 +134,26 @@ fn send_again(ledger: &mut Ledger<'_>, request: &NodeRequest) {
         return;
     }
     ledger.explain(format!(
-        "request {}: no executor has claimed its build; sending it again",
-        request.row
+        "request {}: {} has claimed its build; sending it again",
+        request.row,
+        no_executor(request)
     ));
     ledger.update_request(&request.row, |request| {
-        request.reason = "all its nodes are ready; no executor has claimed it".to_owned();
+        request.reason =
+            format!("all its nodes are ready; {} has claimed it", no_executor(request));
         // A queue may wait for a semaphore for hours, and counts its resends itself.
         request.resends += u32::from(request.ready_recipient == ReadyRecipient::Executors);
     });
     let sent = ready_wakeup(ledger, request);
     ledger.wakeups.push(sent);
+}
+
+/// Returns which executors have not claimed a request's build: "no executor", or those of its zone.
+fn no_executor(request: &NodeRequest) -> String {
+    match &request.executor_zone {
+        None => "no executor".to_owned(),
+        Some(zone) => format!("no executor of the zone {zone}"),
+    }
 }
 
 /// Returns the wakeup that says that the nodes are ready, for the request's recipient: the
@@ -162,6 +172,7 @@ fn ready_wakeup(ledger: &Ledger<'_>, request: &NodeRequest) -> Wakeup {
             row: request.row.0.clone(),
         }),
         nodes: request.nodes().to_vec(),
+        zone: request.executor_zone.clone(),
     }
 }
 

@@ -453,6 +453,7 @@ impl PoolNode {
             interface_ip,
             public_ipv4: machine.public_ipv4.clone(),
             private_ipv4: machine.private_ipv4.clone(),
+            public_ipv6: machine.public_ipv6.clone(),
             ssh_port,
             username: self.username.clone(),
             host_keys: host_keys.clone(),

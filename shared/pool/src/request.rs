@@ -2,7 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 use sluice_model::build::BuildResult;
-use sluice_model::{BuildId, LabelName, NodeId, QueueKey, Timestamp, wakeup::Precedence};
+use sluice_model::{BuildId, LabelName, NodeId, QueueKey, Timestamp, ZoneName, wakeup::Precedence};
 use std::fmt;
 
 /// A request for all nodes of one build. It has one writer at a time. The gate creates it, and the
@@ -28,6 +28,10 @@ pub struct NodeRequest {
     /// The recipient of the message that the nodes are ready.
     #[serde(default, skip_serializing_if = "ReadyRecipient::is_executors")]
     pub ready_recipient: ReadyRecipient,
+    /// The zone of executors that reach its nodes, by the configuration of their labels when it was
+    /// made; `None` if every executor does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub executor_zone: Option<ZoneName>,
     /// The group within which changes take turns: those of one project, or of projects that share a
     /// queue, in an independent pipeline. `None` if the row already holds the position
     /// ([`crate::service_order`]).
@@ -85,6 +89,7 @@ impl NodeRequest {
             labels,
             names: Vec::new(),
             ready_recipient: ReadyRecipient::Executors,
+            executor_zone: None,
             group: None,
             state: RequestState::Requested,
             reason: String::new(),

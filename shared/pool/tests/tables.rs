@@ -38,6 +38,7 @@ fn a_request_gets_a_machine_that_is_terminated_when_its_build_ends() {
         tenant: "one".into(),
         request: Some(RequestRef { provider: "cloud".into(), row: "200-0000-000000000001".into() }),
         nodes: world.cell.requests[0].nodes().to_vec(),
+        zone: None,
     };
     assert_eq!(world.wakeups, [sent]);
     let zones: Vec<_> = world.cell.nodes.iter().map(|node| node.az.clone()).collect();
@@ -622,6 +623,26 @@ fn an_unclaimed_build_is_sent_again() {
             "the first time is not once more"
         );
     }
+}
+
+/// Z7.6: a build whose nodes are in a zone is sent to the executors of the zone, also again, and the
+/// request says for whom it waits.
+#[test]
+fn a_build_of_a_zone_is_sent_to_the_executors_of_the_zone() {
+    let mut world = World::new(limits(8));
+    let executor_zone = Some("west".into());
+    world.cell.requests = vec![NodeRequest { executor_zone, ..request(1, &["small"]) }];
+    world.settle();
+    world.now = world.now.plus_seconds(1_000);
+    world.build(1, BuildFact::Waiting);
+    world.step();
+    let zones = world.wakeups.iter().map(|wakeup| match wakeup {
+        Wakeup::Build { zone, .. } => zone.clone().map(|zone| zone.0),
+        other => panic!("{other:?}"),
+    });
+    assert_eq!(zones.collect::<Vec<_>>(), [Some("west".to_owned()), Some("west".to_owned())]);
+    let reason = &world.cell.requests[0].reason;
+    assert!(reason.contains("no executor of the zone west has claimed it"), "{reason}");
 }
 
 /// Z1.10: planning again with the answers to its own checks saves a second commit.

@@ -37,6 +37,7 @@
 //! | autohold request | `autohold#<tenant>` | `<id>` | operators, launcher |
 //! | last id of an autohold request | `autohold#<tenant>#last` | `id` | operators |
 //! | write over the API or by an operator | `audit#<tenant>` | time, counted down | api, operators |
+//! | build that waits for an executor of a zone | `zone-builds#<zone>` | `<priority>#<build>` | gate, launcher; executor removes it |
 //! | image | `image#<tenant>/<image>` | `head`, `request-build` | images |
 //! | session of an executor | `session#<id>` | `head` | executor |
 //! | revived dead letter | `dead-letter#<hash of the wakeup>` | `head` | timer |

@@ -3,7 +3,7 @@
 
 use crate::codec::{encode_first, expiry};
 use serde::{Deserialize, Serialize};
-use sluice_model::{BuildId, SessionId, Timestamp};
+use sluice_model::{BuildId, SessionId, Timestamp, ZoneName};
 use sluice_runtime::PortError;
 use sluice_runtime::record::{Expect, Key, Write};
 use std::fmt;
@@ -37,6 +37,9 @@ pub struct Session {
     pub alive_until: Timestamp,
     /// The builds that it runs.
     pub builds: Vec<BuildId>,
+    /// The zone whose builds it takes; `None` if it takes those that every executor may take.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub zone: Option<ZoneName>,
     /// Whether it takes builds.
     #[serde(default)]
     pub state: SessionState,

@@ -2,6 +2,7 @@
 
 use crate::port::{Outgoing, PortError, Ports};
 use crate::record::{Due, Expect, Record, TRANSACTION_RECORDS_MAX, TransactionOutcome, Write};
+use crate::zone_builds;
 use sluice_model::wakeup::{MessageQueue, Wakeup};
 use std::collections::BTreeMap;
 
@@ -136,14 +137,19 @@ pub async fn commit_guarded(
 }
 
 /// Sends wakeups to their queues, in their order within each queue. After an error, some may have
-/// been sent. A wakeup with a delay is sent with at most 900 seconds. Writes no record: the stored
-/// outbox stays until [`clear_outbox`] or the next commit removes it.
+/// been sent. A wakeup with a delay is sent with at most 900 seconds. A build for executors of a
+/// zone is stored for them ([`zone_builds`]). Writes no other record: the stored outbox stays until
+/// [`clear_outbox`] or the next commit removes it.
 ///
 /// # Errors
 /// When any message may not have been sent.
 pub async fn send(ports: &Ports, wakeups: &[Wakeup]) -> Result<(), PortError> {
     let mut by_queue: BTreeMap<MessageQueue, Vec<Outgoing>> = BTreeMap::new();
     for wakeup in wakeups {
+        if let Wakeup::Build { zone: Some(zone), .. } = wakeup {
+            zone_builds::add(ports, zone, wakeup).await?;
+            continue;
+        }
         let delay_seconds = match wakeup {
             Wakeup::Wake { delay_seconds, .. } => (*delay_seconds).min(900),
             _ => 0,

@@ -392,6 +392,7 @@ impl Deployment {
             started_at: now,
             alive_until: now.plus_seconds(30 * 86_400),
             builds: Vec::new(),
+            zone: None,
             state: SessionState::Running,
         };
         let record = encode_first(session::key(&self.session), &session).unwrap();
@@ -425,6 +426,7 @@ impl Deployment {
 fn executor(ports: Ports, runner: Arc<Nothing>, state: &std::path::Path) -> Arc<ExecutorService> {
     let options = ExecutorSettings {
         hostname: "bench".to_owned(),
+        zone: Default::default(),
         slots: 1_000,
         limits: AdmissionLimits::default(),
         state: state.to_owned(),

@@ -221,6 +221,7 @@ fn message(played: &Played, key: &ChangeKey) -> InboxMessage {
         title: facts.title.clone(),
         message: facts.message.clone(),
         author: facts.author.clone(),
+        topic: None,
         needs: Vec::new(),
         bundle: Vec::new(),
         cycle_needs: Vec::new(),

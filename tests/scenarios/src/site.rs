@@ -590,6 +590,7 @@ impl Site {
             started_at: now,
             alive_until: now.plus_seconds(30),
             builds: self.building.iter().map(|claimed| claimed.order.build.clone()).collect(),
+            zone: None,
             state: SessionState::Running,
         };
         let record = encode_first(session::key(&self.session), &session).unwrap();

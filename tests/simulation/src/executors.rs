@@ -147,6 +147,7 @@ impl Executor {
             started_at: self.started_at,
             alive_until: now.plus_seconds(LIFE_SECONDS),
             builds: self.listed_builds(),
+            zone: None,
             state: SessionState::Running,
         };
         self.revision += 1;

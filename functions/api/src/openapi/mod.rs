@@ -41,6 +41,14 @@ pub(crate) fn needs_body(parts: &[&str]) -> bool {
     operations.iter().any(|operation| operation.is_write() && operation.body.is_some())
 }
 
+/// Returns the names of the query parameters of a path that is read; `None` for a path that is in no
+/// table, or only written.
+pub(crate) fn query_parameters(parts: &[&str]) -> Option<Vec<&'static str>> {
+    let mut operations = route_of(parts)?.operations.iter();
+    let read = operations.find(|operation| !operation.is_write())?;
+    Some(read.query.iter().map(|parameter| parameter.name).collect())
+}
+
 /// Returns the methods of a path that is only written; `None` for any other path.
 pub(crate) fn write_only_methods(parts: &[String]) -> Option<String> {
     let parts: Vec<&str> = parts.iter().map(String::as_str).collect();

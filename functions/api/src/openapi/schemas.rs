@@ -97,7 +97,8 @@ fn system() -> Vec<(&'static str, Value)> {
     ]);
     let permissions = json!({"type": "object", "additionalProperties": {"const": true}});
     let zuul = object(&[("admin?", flag()), ("permissions", permissions), ("scope", list(text()))]);
-    let component = object(&[("hostname", text()), ("state", text()), ("version", text())]);
+    let component =
+        object(&[("hostname", text()), ("state", text()), ("version", text()), ("zone?", text())]);
     vec![
         ("Any", any_object()),
         ("Document", object(&[("openapi", text()), ("paths", any_object())])),
@@ -415,6 +416,7 @@ fn nodes() -> Vec<(&'static str, Value)> {
         ("max_age", or_null(count())),
         ("hold_expiration", or_null(count())),
         ("interface_ip", address()),
+        ("connection_port", or_null(count())),
         ("public_ipv4", address()),
         ("private_ipv4", address()),
         ("public_ipv6", address()),

@@ -14,6 +14,7 @@ mod keys;
 mod logs;
 mod narrowed;
 mod openid;
+mod parameters;
 mod polls;
 mod protected;
 mod refs;

@@ -76,6 +76,7 @@ async fn pushed(ports: &Ports) -> (ItemId, BuildId) {
         nodeset: 0,
         merge_commit: None,
         bundle: Vec::new(),
+        shared_with: Vec::new(),
         request: None,
         ordered_at: RECEIVED.plus_seconds(2),
         end: None,

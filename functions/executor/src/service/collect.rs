@@ -28,8 +28,9 @@ const COLLECTION_LOG: &str = "log-collection.txt";
 
 impl ExecutorService {
     /// Takes over lost runs, and collects their logs in the background; each then ends as `Retry`.
-    /// Ends at once those that cannot be taken over or that have static hosts, which may serve
-    /// other builds. Returns what failed: a build that could not be ended.
+    /// Ends at once those that cannot be taken over, whose nodes are in a zone that this executor
+    /// does not serve, or that have static hosts, which may serve other builds. Returns what failed:
+    /// a build that could not be ended.
     pub(super) async fn collect_lost(
         self: &Arc<Self>,
         runs: Vec<StoredRun>,
@@ -49,7 +50,10 @@ impl ExecutorService {
                 false => Ok(None),
             };
             match adopted {
-                Ok(Some(claimed)) if !claimed.has_static_nodes => {
+                Ok(Some(claimed))
+                    if !claimed.has_static_nodes
+                        && self.options.zone.serves(claimed.executor_zone()) =>
+                {
                     tracing::warn!(%build, "the logs of a build whose executor was lost are collected");
                     tokio::spawn(self.clone().collect(claimed, stop, why.to_owned()));
                     continue;

@@ -31,6 +31,7 @@ impl ExecutorService {
         head_start_millis: u64,
         mut shutdown: watch::Receiver<bool>,
     ) {
+        let source = format!("{queue:?}");
         while !*shutdown.borrow() {
             sleep(Duration::from_millis(head_start_millis)).await;
             // Only waits for a free slot; the slot is taken when a message has arrived.
@@ -42,7 +43,7 @@ impl ExecutorService {
                 break;
             }
             tokio::select! {
-                () = self.wait_for_room(queue) => {}
+                () = self.wait_for_room(&source) => {}
                 _ = shutdown.wait_for(|stop| *stop) => break,
             }
             let received = tokio::select! {
@@ -59,14 +60,15 @@ impl ExecutorService {
         }
     }
 
-    /// Waits until the machine has room for another build; checks once a second. Logs why it waits.
-    async fn wait_for_room(&self, queue: MessageQueue) {
+    /// Waits until the machine has room for another build of `source`; checks once a second. Logs
+    /// why it waits.
+    pub(super) async fn wait_for_room(&self, source: &str) {
         let mut is_logged = false;
         loop {
             let readings = Readings::take(&self.options.state, &self.starting);
             let Some(obstacle) = self.options.limits.obstacle(&readings) else { return };
             if !is_logged {
-                tracing::warn!(?queue, %obstacle, "the executor takes no builds for now");
+                tracing::warn!(source, %obstacle, "the executor takes no builds for now");
                 is_logged = true;
             }
             sleep(Duration::from_secs(1)).await;
@@ -75,7 +77,7 @@ impl ExecutorService {
 
     /// Returns how many builds to receive: as many as there are free slots and as may start, but at
     /// least 1 and at most [`RECEIVE_MAX`].
-    fn builds_to_receive(&self) -> u32 {
+    pub(super) fn builds_to_receive(&self) -> u32 {
         let may_start = self.options.limits.starting_max.saturating_sub(self.starting.count());
         let count = self.slots.available_permits().min(may_start);
         u32::try_from(count).unwrap_or(u32::MAX).clamp(1, RECEIVE_MAX)
@@ -107,13 +109,16 @@ impl ExecutorService {
             for (accepted, slot) in
                 self.claim_received(queue, accepted_messages).await.into_iter().zip(slots)
             {
-                let executor = self.clone();
-                let accepted = AcceptedBuild { slot: Some(slot), ..accepted };
-                tokio::spawn(async move {
-                    if let Err(error) = executor.execute(accepted).await {
-                        tracing::warn!(%error, "could not complete a build");
-                    }
-                });
+                self.clone().run_in_background(AcceptedBuild { slot: Some(slot), ..accepted });
+            }
+        });
+    }
+
+    /// Runs a claimed build in the background. A failure is logged.
+    pub(super) fn run_in_background(self: Arc<Self>, accepted: AcceptedBuild) {
+        tokio::spawn(async move {
+            if let Err(error) = self.execute(accepted).await {
+                tracing::warn!(%error, "could not complete a build");
             }
         });
     }
@@ -145,6 +150,7 @@ mod tests {
     use crate::job::{JobAttempt, Observer, Runner, StopSignal};
     use crate::service::ExecutorSettings;
     use crate::service::admission::AdmissionLimits;
+    use crate::service::zone::ServedZone;
     use async_trait::async_trait;
     use sluice_memory::World;
     use sluice_model::Timestamp;
@@ -181,6 +187,7 @@ mod tests {
             state: PathBuf::from("never-used"),
             node_key: None,
             log_address: None,
+            zone: ServedZone::default(),
             log_root: String::new(),
             drain_seconds: 0,
             token_issuer: String::new(),
@@ -193,6 +200,7 @@ mod tests {
             tenant: "demo".into(),
             request: None,
             nodes: Vec::new(),
+            zone: None,
         };
         cell::send(&world.ports(), &[build("one"), build("two")]).await.unwrap();
         for _ in 0..20 {

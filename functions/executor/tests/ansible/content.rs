@@ -134,3 +134,28 @@ async fn roles_come_from_bare_repositories_collections_and_the_playbooks_own() {
         assert!(outcome.log.contains(text), "{text}\n{}", outcome.log);
     }
 }
+
+/// S01, X07, Z4.6, Z7.5: a role that an unmerged dependency changes is used by untrusted playbooks,
+/// and by no trusted one.
+#[tokio::test]
+async fn a_role_changed_in_an_unmerged_dependency_is_used_by_untrusted_playbooks_only() {
+    let play = "- hosts: localhost\n  gather_facts: false\n  roles: [greeter]\n";
+    let mut story = Story::new(&[(PROJECT, "greet.yaml", play), (CONFIG, "greet.yaml", play)]);
+    let says = |what: &str| format!("- debug: msg=\"{what} {{{{ zuul_execution_trusted }}}}\"\n");
+    let (merged, proposed) = (says("merged"), says("proposed"));
+    let role = story.role_changed_ahead(
+        "forge.test/org/greeter",
+        &[("tasks/main.yaml", &merged)],
+        &[("tasks/main.yaml", &proposed)],
+    );
+    let (mut own, mut trusted) = (untrusted("greet"), story.trusted("greet"));
+    own.roles = vec![role.clone()];
+    trusted.roles = vec![role];
+    story.job.run = vec![own, trusted];
+    let outcome = story.run().await;
+    assert_eq!(outcome.ended.result, Success, "{}", outcome.log);
+    for said in ["ok: proposed False", "ok: merged True"] {
+        assert!(outcome.log.contains(said), "{said}\n{}", outcome.log);
+    }
+    assert!(!outcome.log.contains("proposed True"), "{}", outcome.log);
+}

@@ -1,7 +1,7 @@
 //! Output of tasks while it appears, and floods of it (Z7.4, Z7.5).
 
 use crate::support::*;
-use serde_json::Value;
+use serde_json::{Value, json};
 use sluice_model::build::BuildResult::*;
 use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt as _;
@@ -251,6 +251,27 @@ async fn a_task_with_no_log_prints_nothing_also_when_its_node_is_gone() {
     }
     for line in lines_of(&outcome.log, "two") {
         assert!(!line.contains("six") && !line.contains("seven"), "{}", outcome.log);
+    }
+}
+
+/// Z5.4: a node that goes offline in the middle of a looped `no_log` task prints no item, neither of
+/// those before nor of the one that it went with.
+#[tokio::test]
+async fn a_node_that_goes_offline_in_a_loop_prints_no_item() {
+    let tasks = "    - shell: echo hunter-{{ item }}; [ {{ item }} != two ] || kill -9 {{ listener }} $(pgrep -P {{ listener }})\n\
+                 \x20     loop: [one, two, three]\n      no_log: true\n";
+    let mut story = Story::new(&[(PROJECT, "say.yaml", &play(tasks))]).with_nodes(&["one"], &[]);
+    let listener = story.nodes[0].listener();
+    story.job.vars = vars(json!({ "listener": listener }));
+    story.job.run = vec![untrusted("say")];
+    let outcome = story.run().await;
+    assert_eq!(outcome.ended.result, Retry, "{}", outcome.log);
+    assert!(outcome.log.contains("one | UNREACHABLE"), "{}", outcome.log);
+    let record = outcome.read("work/logs/job-output.json");
+    for word in ["one", "two", "three"] {
+        let hidden = format!("hunter-{word}");
+        assert!(!outcome.log.contains(&hidden), "{hidden}: {}", outcome.log);
+        assert!(!record.contains(&hidden), "{hidden}: {record}");
     }
 }
 

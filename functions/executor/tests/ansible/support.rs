@@ -102,6 +102,7 @@ impl Node {
             interface_ip: address.to_string(),
             public_ipv4: None,
             private_ipv4: None,
+            public_ipv6: None,
             ssh_port: port,
             username: String::from_utf8(Command::new("id").arg("-un").output().unwrap().stdout)
                 .unwrap()
@@ -115,6 +116,11 @@ impl Node {
 }
 
 impl Node {
+    /// Returns the id of the process that listens for connections.
+    pub fn listener(&self) -> u32 {
+        self.child.id()
+    }
+
     /// Returns the home directory of the login.
     pub fn home(&self) -> PathBuf {
         self.directory.path().join("home")
@@ -232,6 +238,12 @@ pub struct Story {
     /// Changes of the settings that depend on the test.
     pub setup: Vec<SettingsChange>,
     pub holder: Option<Box<dyn HolderLookup>>,
+    /// The description of the change under test.
+    pub message: String,
+    /// Its topic.
+    pub topic: Option<String>,
+    /// The jobs that wait for the job.
+    pub child_jobs: Vec<JobName>,
 }
 
 /// The outcome of a build.
@@ -351,6 +363,9 @@ impl Story {
             lease: Lease::unlimited(),
             setup: Vec::new(),
             holder: None,
+            message: String::new(),
+            topic: None,
+            child_jobs: Vec::new(),
         }
     }
 
@@ -407,7 +422,27 @@ impl Story {
         let head = self.extra.last().unwrap().result.id.clone();
         let change = ChangeRef { key, branch: "main".into(), patchset: head.0.clone(), head };
         let (url, title, message) = Default::default();
-        self.ahead.push(SpeculativeChange { change, url, title, message, merge_commit: None });
+        let (topic, merge_commit) = (None, None);
+        let change = SpeculativeChange { change, url, title, message, topic, merge_commit };
+        self.ahead.push(change);
+    }
+
+    /// Puts a change ahead of the one under test that changes `files` of a repository of roles, and
+    /// returns the repository as a role of the job.
+    pub fn role_changed_ahead(
+        &mut self,
+        project: &str,
+        merged: &[(&str, &str)],
+        files: &[(&str, &str)],
+    ) -> RoleRepository {
+        self.ahead(project);
+        let repo = &self.repos[&ProjectName::from(project)];
+        let (base, result) = (repo.commit(merged), repo.commit(files));
+        let state = self.extra.last_mut().unwrap();
+        (state.base, state.result) = (base, result);
+        let target_name = project.rsplit('/').next().unwrap().to_owned();
+        let connection = "forge".into();
+        RoleRepository { connection, project: project.into(), target_name, implicit: false }
     }
 
     /// Takes its nodes out, so that they and their files outlive the build.
@@ -519,7 +554,8 @@ impl Story {
             change: self.order.change.clone(),
             url: "https://forge.test/org/project/pull/7".to_owned(),
             title,
-            message: String::new(),
+            message: self.message,
+            topic: self.topic,
             merge_commit: None,
         };
         let changes = self.ahead.into_iter().chain([change]).collect();
@@ -539,7 +575,7 @@ impl Story {
             nodes: &nodes,
             node_key: Some(&self.key),
             secrets: &self.secrets,
-            child_jobs: &[],
+            child_jobs: &self.child_jobs,
             inherited: &self.inherited,
             scope: self.scope,
             lease: &self.lease,

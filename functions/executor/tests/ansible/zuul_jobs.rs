@@ -161,6 +161,7 @@ impl Cloud {
                 interface_ip: target.address.clone(),
                 public_ipv4: Some(target.address.clone()),
                 private_ipv4: Some(target.address.clone()),
+                public_ipv6: None,
                 ssh_port: target.port,
                 username: "zuul".to_owned(),
                 host_keys,

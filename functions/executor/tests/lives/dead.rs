@@ -1,6 +1,6 @@
 //! Executors that die or are paused: another one ends their builds, and they report nothing later.
 
-use crate::work::{LOG_TEXT, Worker, end_of, send, send_with_post_run};
+use crate::work::{LOG_TEXT, Worker, end_of, send, send_with_nodes_in, send_with_post_run};
 use crate::world::{ObservedWorld, executor};
 use async_trait::async_trait;
 use sluice_executor::AttemptScope;
@@ -139,6 +139,27 @@ impl Two {
         }
     }
 
+    /// Pauses the first executor, and has the other one, which runs, look until a session counts as
+    /// over; its own session is renewed meanwhile.
+    async fn lose_executor_beside_the_other(&mut self) {
+        let key = self.session_key().await;
+        let opened = async {
+            while self.listed(OPEN_SESSIONS).await.len() < 2 {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), opened).await.expect("it has a session");
+        let listed = self.listed(OPEN_SESSIONS).await;
+        let own = listed.into_iter().find(|listed| *listed != key).unwrap();
+        self.pause.send_replace(true);
+        for _ in 0..LIFE_SECONDS / LOOK_SECONDS + 1 {
+            self.look().await;
+            let until = self.world.world.now().plus_seconds(LIFE_SECONDS);
+            let is_new = |record: &Record| decode::<Session>(record).unwrap().alive_until >= until;
+            self.world.until(&own, is_new).await;
+        }
+    }
+
     fn stored_run(&self) -> Run {
         decode(&self.world.world.record(&build::run_key(&self.build)).unwrap()).unwrap()
     }
@@ -271,20 +292,7 @@ async fn a_build_lost_in_its_main_playbooks_is_taken_over_and_ends_after_its_log
     let (first, key) = (two.stored_run().session, two.session_key().await);
     let (stop, stopped) = watch::channel(false);
     let other = tokio::spawn(two.other.clone().run(stopped));
-    let opened = async {
-        while two.listed(OPEN_SESSIONS).await.len() < 2 {
-            tokio::task::yield_now().await;
-        }
-    };
-    tokio::time::timeout(Duration::from_secs(60), opened).await.expect("it has a session");
-    let own = two.listed(OPEN_SESSIONS).await.into_iter().find(|listed| *listed != key).unwrap();
-    two.pause.send_replace(true);
-    for _ in 0..LIFE_SECONDS / LOOK_SECONDS + 1 {
-        two.look().await;
-        let until = two.world.world.now().plus_seconds(LIFE_SECONDS);
-        let is_new = |record: &Record| decode::<Session>(record).unwrap().alive_until >= until;
-        two.world.until(&own, is_new).await;
-    }
+    two.lose_executor_beside_the_other().await;
     let taken = |record: &Record| decode::<Run>(record).unwrap().session != first;
     let taken = two.world.until(&build::run_key(&two.build), taken).await;
     let taken: Run = decode(&taken).unwrap();
@@ -323,4 +331,23 @@ async fn a_build_that_is_lost_again_while_its_logs_are_collected_ends_at_once() 
     two.lose_executor().await;
     assert_eq!(two.result(), Some(BuildResult::Retry));
     assert!(two.collector.scopes.lock().unwrap().is_empty());
+}
+
+/// Z7.3, Z7.6: an executor that does not serve the zone of a lost build's nodes collects no logs
+/// from them: the build ends at once, and is tried again in the zone.
+#[tokio::test]
+async fn a_lost_build_of_another_zone_ends_without_its_logs_being_collected() {
+    let world = ObservedWorld::new();
+    let build = send_with_nodes_in(&world, "job", "west").await;
+    let mut two = Two::begin_with(world, build.clone()).await;
+    let begun = PlaybookStart { phase: PlaybookPhase::Run, index: 0 };
+    let has_begun = |record: &Record| decode::<Run>(record).unwrap().playbook == Some(begun);
+    two.world.until(&build::run_key(&build), has_begun).await;
+    let (stop, stopped) = watch::channel(false);
+    let other = tokio::spawn(two.other.clone().run(stopped));
+    two.lose_executor_beside_the_other().await;
+    assert_eq!(end_of(&two.world, &build).await.result, BuildResult::Retry);
+    assert_eq!(*two.collector.scopes.lock().unwrap(), []);
+    stop.send_replace(true);
+    other.await.unwrap().unwrap();
 }

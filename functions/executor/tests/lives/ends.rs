@@ -99,12 +99,14 @@ impl Here {
                 tenant,
                 request: None,
                 nodes: Vec::new(),
+                zone: None,
             });
         }
         cell::send(&ports, &wakeups).await.unwrap();
         let state = tempfile::tempdir().unwrap();
         let options = ExecutorSettings {
             hostname: "here".to_owned(),
+            zone: Default::default(),
             slots: 10,
             limits: AdmissionLimits::default(),
             state: state.path().to_owned(),

@@ -160,6 +160,7 @@ async fn a_message_delivered_twice_is_not_removed_while_its_build_is_being_claim
         tenant: "demo".into(),
         request: None,
         nodes: Vec::new(),
+        zone: None,
     };
     let body = serde_json::to_string(&wakeup).unwrap();
     let message = |id: &str| Incoming {

@@ -11,3 +11,4 @@ mod life;
 mod paused;
 mod work;
 mod world;
+mod zones;

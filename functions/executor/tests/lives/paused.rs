@@ -89,7 +89,14 @@ impl Life {
         .unwrap();
         self.world.write(build::put_order(&order).unwrap());
         let (build, precedence, tenant) = (order.build, Precedence::Normal, "t".into());
-        let wakeup = Wakeup::Build { build, precedence, tenant, request: None, nodes: Vec::new() };
+        let wakeup = Wakeup::Build {
+            build,
+            precedence,
+            tenant,
+            request: None,
+            nodes: Vec::new(),
+            zone: None,
+        };
         cell::send(&self.world.ports(), &[wakeup]).await.unwrap();
     }
 

@@ -6,12 +6,15 @@ use async_trait::async_trait;
 use serde_json::{Map, json};
 use sluice_executor::jobdir::log_path;
 use sluice_executor::{AttemptScope, JobAttempt, Observer, RepositorySources, Runner, StopSignal};
-use sluice_model::build::{BuildResult, Order, Phase, PlaybookPhase, PlaybookStart, Run, RunEnd};
+use sluice_model::build::{
+    BuildResult, Order, Phase, PlaybookPhase, PlaybookStart, RequestRef, Run, RunEnd,
+};
 use sluice_model::job::JobGraph;
 use sluice_model::wakeup::{Precedence, Wakeup};
-use sluice_model::{BuildId, Timestamp};
-use sluice_records::build;
+use sluice_model::{BuildId, ProviderName, QueueKey, Timestamp, ZoneName};
+use sluice_pool::{NodeRequest, Placement, RequestRow, RequestState};
 use sluice_records::codec::decode;
+use sluice_records::{build, provider};
 use sluice_runtime::cell;
 use sluice_runtime::record::Record;
 use std::path::Path;
@@ -65,13 +68,44 @@ impl Runner for Worker {
 /// Stores the order of a build of this job, which has no post-run playbooks, and sends the build to
 /// the executors.
 pub async fn send(world: &ObservedWorld, job: &str) -> BuildId {
-    store_jobs(&world.ports(), "g", "s", &[job]).await;
-    send_stored(world, job).await
+    store_jobs(&world.ports(), job, "s", &[job]).await;
+    send_stored(world, job, None, None).await
+}
+
+/// Stores the order of a build of this job, which has no post-run playbooks, and sends the build to
+/// the executors of a zone.
+pub async fn send_to_zone(world: &ObservedWorld, job: &str, zone: &str) -> BuildId {
+    store_jobs(&world.ports(), job, "s", &[job]).await;
+    send_stored(world, job, Some(zone.into()), None).await
 }
 
 /// Stores the order of a build of this job, which has a post-run playbook, and sends the build to
 /// the executors.
 pub async fn send_with_post_run(world: &ObservedWorld, job: &str) -> BuildId {
+    store_with_post_run(world, job).await;
+    send_stored(world, job, None, None).await
+}
+
+/// Stores the order of a build of this job, which has a post-run playbook and a request for nodes
+/// in a zone, and sends the build to the executors without a zone.
+pub async fn send_with_nodes_in(world: &ObservedWorld, job: &str, zone: &str) -> BuildId {
+    store_with_post_run(world, job).await;
+    let (row, queue) = (RequestRow::new(200, 0, 1), queue());
+    let provider = ProviderName::from("p");
+    let (build, now) = (BuildId::derive(&[job]), Timestamp(0));
+    let request =
+        NodeRequest::new(row.clone(), build, queue, "test", Precedence::Normal, Vec::new(), now);
+    let request = NodeRequest {
+        executor_zone: Some(zone.into()),
+        state: RequestState::Fulfilled(Placement { az: None, generation: 1, nodes: Vec::new() }),
+        ..request
+    };
+    world.write(provider::create_request(&provider, &request).unwrap());
+    send_stored(world, job, None, Some(RequestRef { provider, row: row.to_string() })).await
+}
+
+/// Stores the graph of a job that has a post-run playbook.
+async fn store_with_post_run(world: &ObservedWorld, job: &str) {
     let collecting = json!({
         "connection": "github", "project": "forge.test/org/one", "branch": "main", "commit": null,
         "path": "collect", "trusted": false,
@@ -81,29 +115,39 @@ pub async fn send_with_post_run(world: &ObservedWorld, job: &str) -> BuildId {
         "post_run": [collecting],
     });
     let graph = JobGraph { jobs: vec![serde_json::from_value(frozen).unwrap()] };
-    store_graph(&world.ports(), "g", "s", &graph).await;
-    send_stored(world, job).await
+    store_graph(&world.ports(), job, "s", &graph).await;
 }
 
-/// Stores the order of a build of a stored job and sends the build to the executors.
-async fn send_stored(world: &ObservedWorld, job: &str) -> BuildId {
+/// Stores the order of a build of a stored job and sends the build to the executors, to those of
+/// `zone` if there is one.
+async fn send_stored(
+    world: &ObservedWorld,
+    job: &str,
+    zone: Option<ZoneName>,
+    request: Option<RequestRef>,
+) -> BuildId {
     let id = BuildId::derive(&[job]);
     let change = json!({
         "key": { "connection": "github", "project": "forge.test/org/one", "number": 1 },
         "branch": "main", "head": "aa", "patchset": "aa",
     });
     let order: Order = serde_json::from_value(json!({
-        "build": id, "queue": { "tenant": "t", "pipeline": "gate", "queue": "q" }, "item": "i", "generation": 1,
-        "job": job, "attempt": 1, "max_attempts": 3, "voting": true, "graph": "g", "speculation": "s",
-        "change": change, "event_id": "", "post_review": false, "request": null, "ordered_at": 0,
+        "build": id, "queue": queue(), "item": "i", "generation": 1,
+        "job": job, "attempt": 1, "max_attempts": 3, "voting": true, "graph": job, "speculation": "s",
+        "change": change, "event_id": "", "post_review": false, "request": request, "ordered_at": 0,
     }))
     .unwrap();
     world.write(build::put_order(&order).unwrap());
     let (precedence, tenant) = (Precedence::Normal, "t".into());
-    let wakeup =
-        Wakeup::Build { build: id.clone(), precedence, tenant, request: None, nodes: Vec::new() };
+    let (build, nodes) = (id.clone(), Vec::new());
+    let wakeup = Wakeup::Build { build, precedence, tenant, request: None, nodes, zone };
     cell::send(&world.ports(), &[wakeup]).await.unwrap();
     id
+}
+
+/// Returns the queue of each build.
+fn queue() -> QueueKey {
+    QueueKey { tenant: "t".into(), pipeline: "gate".into(), queue: "q".into() }
 }
 
 /// Returns the phase of a stored run.

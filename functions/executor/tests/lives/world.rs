@@ -3,6 +3,7 @@
 use async_trait::async_trait;
 use sluice_executor::Runner;
 use sluice_executor::service::admission::AdmissionLimits;
+use sluice_executor::service::zone::ServedZone;
 use sluice_executor::service::{ExecutorService, ExecutorSettings};
 use sluice_memory::World;
 use sluice_model::Timestamp;
@@ -51,6 +52,17 @@ impl ObservedWorld {
     /// Returns a record as it is stored; `None` if it does not exist.
     pub async fn stored(&self, key: &Key) -> Option<Record> {
         self.world.ports().records.get(std::slice::from_ref(key)).await.unwrap().remove(0)
+    }
+
+    /// Waits until there is no record under a key. Panics after a while.
+    pub async fn until_gone(&self, key: &Key) {
+        let mut written = self.written.subscribe();
+        let gone = async {
+            while self.stored(key).await.is_some() {
+                written.changed().await.expect("the world is there");
+            }
+        };
+        tokio::time::timeout(NET, gone).await.unwrap_or_else(|_| panic!("{key} does not go"));
     }
 
     /// Waits until a record exists that satisfies `is_wanted` and returns it. Panics after a while.
@@ -162,8 +174,24 @@ pub fn draining_executor(
     state: &tempfile::TempDir,
     drain_seconds: u64,
 ) -> Arc<ExecutorService> {
-    let options = ExecutorSettings {
+    ExecutorService::new(ports, runner, settings(state, drain_seconds))
+}
+
+/// Makes an executor with one slot that takes these builds, and gives them no time to finish.
+pub fn zoned_executor(
+    ports: Ports,
+    runner: Arc<dyn Runner>,
+    state: &tempfile::TempDir,
+    zone: ServedZone,
+) -> Arc<ExecutorService> {
+    ExecutorService::new(ports, runner, ExecutorSettings { zone, ..settings(state, 0) })
+}
+
+/// Returns the settings of an executor with one slot and without a zone.
+fn settings(state: &tempfile::TempDir, drain_seconds: u64) -> ExecutorSettings {
+    ExecutorSettings {
         hostname: "here".to_owned(),
+        zone: ServedZone::Unzoned,
         slots: 1,
         limits: AdmissionLimits::default(),
         state: state.path().to_owned(),
@@ -172,6 +200,5 @@ pub fn draining_executor(
         log_root: "https://sluice.test/logs/".to_owned(),
         drain_seconds,
         token_issuer: "https://sluice.test".to_owned(),
-    };
-    ExecutorService::new(ports, runner, options)
+    }
 }

@@ -5,6 +5,7 @@ use crate::running::{ExecutorOptions, RunningExecutor};
 use anyhow::Context as _;
 use clap::Args;
 use sluice_executor::service::admission::AdmissionLimits;
+use sluice_executor::service::zone::ServedZone;
 use std::io::Read as _;
 use std::net::SocketAddr;
 use std::path::PathBuf;
@@ -25,6 +26,13 @@ pub struct ExecutorArguments {
     /// Directory of the build directories and cached repositories
     #[arg(long, value_name = "DIR", default_value = "/var/lib/sluice")]
     pub state: PathBuf,
+    /// Zone of the executor: it takes the builds whose nodes' labels have this `executor-zone`, and
+    /// no others [default: none; it takes builds whose nodes have no zone]
+    #[arg(long, env = "SLUICE_ZONE", value_name = "NAME", value_parser = clap::builder::NonEmptyStringValueParser::new())]
+    pub zone: Option<String>,
+    /// Take builds without a zone too
+    #[arg(long, env = "SLUICE_ALLOW_UNZONED", requires = "zone")]
+    pub allow_unzoned: bool,
     /// Number of builds that run at once
     #[arg(long, value_name = "NUMBER", default_value_t = 8)]
     pub slots: usize,
@@ -90,6 +98,7 @@ pub async fn run(arguments: ExecutorArguments) -> anyhow::Result<()> {
         load_max: arguments.load_max,
         starting_max: arguments.starting_max.map_or(default.starting_max, |max| max as usize),
     };
+    let zone = ServedZone::new(arguments.zone.as_deref(), arguments.allow_unzoned);
     let ExecutorArguments { state, slots, logs, drain, allow_root, with_parent, playbooks, .. } =
         arguments;
     // A local system runs as the user that started it.
@@ -107,6 +116,7 @@ pub async fn run(arguments: ExecutorArguments) -> anyhow::Result<()> {
         ports,
         ExecutorOptions {
             state,
+            zone,
             slots,
             limits,
             logs,

@@ -10,3 +10,4 @@ pub use command::{ExecutorArguments, WEB_VARIABLE, run, stop_signal};
 pub use playbook_options::PlaybookOptions;
 pub use running::{ExecutorOptions, RunningExecutor};
 pub use sluice_executor::service::admission::AdmissionLimits;
+pub use sluice_executor::service::zone::ServedZone;

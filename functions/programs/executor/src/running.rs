@@ -4,6 +4,7 @@ use crate::playbook_options::PlaybookOptions;
 use crate::reachable_address::reachable;
 use anyhow::Context as _;
 use sluice_executor::service::admission::AdmissionLimits;
+use sluice_executor::service::zone::ServedZone;
 use sluice_executor::service::{ExecutorService, ExecutorSettings};
 use sluice_executor::{Ansible, AnsibleSettings};
 use sluice_records::pool_key::PoolKey;
@@ -22,6 +23,8 @@ use tokio::task::JoinHandle;
 pub struct ExecutorOptions {
     /// The directory of build directories and cached repositories.
     pub state: PathBuf,
+    /// The builds that it takes, by the zone of their nodes.
+    pub zone: ServedZone,
     /// The number of builds that run at once.
     pub slots: usize,
     /// What the machine must have left for another build.
@@ -83,6 +86,7 @@ impl RunningExecutor {
         let address = listener.local_addr()?;
         let options = ExecutorSettings {
             hostname,
+            zone: options.zone,
             slots: options.slots,
             limits: options.limits,
             state,

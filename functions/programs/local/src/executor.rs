@@ -7,7 +7,7 @@ use anyhow::Context as _;
 use sluice_emulator::life::Life;
 use sluice_emulator::machine::Equipment;
 use sluice_executor_program::{
-    AdmissionLimits, ExecutorOptions, PlaybookOptions, RunningExecutor, WEB_VARIABLE,
+    AdmissionLimits, ExecutorOptions, PlaybookOptions, RunningExecutor, ServedZone, WEB_VARIABLE,
 };
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr};
@@ -62,6 +62,7 @@ impl LocalExecutor {
         }
         let executor_options = ExecutorOptions {
             state,
+            zone: ServedZone::Unzoned,
             slots: options.slots,
             limits: AdmissionLimits::default(),
             logs: (Ipv4Addr::LOCALHOST, 0).into(),

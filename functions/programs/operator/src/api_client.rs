@@ -390,7 +390,9 @@ impl Client {
                 bail!("there is no tenant {name}; tenants: {}", names.join(", "))
             }
             (None, [one]) => Ok(one.clone()),
-            (None, many) => bail!("there are several tenants ({}); name one", many.join(", ")),
+            (None, many) => {
+                bail!("there are several tenants ({}); name one with --tenant", many.join(", "))
+            }
         }
     }
 

@@ -5,12 +5,12 @@ use super::enqueue::load_live;
 use super::queue::{author, named_or_only_tenant};
 use crate::accepted::AcceptedWrite;
 use crate::api_client::{ApiWrite, api_path};
-use crate::output::print_line;
+use crate::output::{OutputFormat, print_line};
 use crate::selectors::TenantSelector;
 use anyhow::bail;
 use clap::{Args, ValueEnum};
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use sluice_commands::{NodeChange, change_node, delete_node_request};
 use sluice_model::ProviderName;
 use sluice_records::layout::LiveLayout;
@@ -52,7 +52,8 @@ pub struct RequestArguments {
     pub id: String,
 }
 
-/// Stores the command that holds or releases a node, and prints how to see its effect. The command
+/// Stores the command that holds or releases a node, and prints how to see its effect, and how to
+/// log in on a node that will be held. The command
 /// has no effect if a build gets the node first.
 ///
 /// # Errors
@@ -77,6 +78,11 @@ pub async fn set_state(arguments: SetNodeStateArguments) -> anyhow::Result<()> {
         client.write(ApiWrite { method: Method::PUT, path, body, permission }).await?;
         let outcome = format!("sluice node list --tenant {tenant}");
         AcceptedWrite { what, outcome }.print(&client, selector.system.format());
+        if state == "hold" && selector.system.format() == OutputFormat::Text {
+            let nodes: Vec<Value> = client.get(&api_path(&["tenant", &tenant, "nodes"])?).await?;
+            let node = nodes.iter().find(|node| node["id"] == id.as_str());
+            node.and_then(login_of).iter().for_each(NodeLogin::print);
+        }
         return Ok(());
     }
     let ports = selector.system.ports().await?;
@@ -91,10 +97,48 @@ pub async fn set_state(arguments: SetNodeStateArguments) -> anyhow::Result<()> {
         if let Some(node) = nodes.find(|node| node.id.as_str() == id) {
             change_node(&ports, &tenant, &node, &change, &author()).await?;
             print_line!("Stored the command: {what}. `sluice node list` shows its state.");
+            if let (NodeStateArgument::Hold, Some((address, port))) = (state, node.endpoint()) {
+                NodeLogin { address, port, username: node.username }.print();
+            }
             return Ok(());
         }
     }
     bail!("there is no node {id} in tenant {tenant}: `sluice node list` shows its nodes")
+}
+
+/// How people log in on a node that is held by itself, for no autohold request.
+struct NodeLogin {
+    /// The address that executors connect to.
+    address: String,
+    /// The SSH port.
+    port: u16,
+    /// The login name.
+    username: String,
+}
+
+impl NodeLogin {
+    /// Prints the command that logs in, and with whose key.
+    fn print(&self) {
+        print_line!("{}", self.text());
+    }
+
+    /// Returns the command that logs in, and with whose key. A node that no build had accepts only
+    /// the key of the node pool.
+    fn text(&self) -> String {
+        let Self { address, port, username } = self;
+        format!(
+            "To log in, with the private key of the node pool: ssh -i PRIVATE_KEY_FILE '{username}@{address}' -p {port}"
+        )
+    }
+}
+
+/// Returns how to log in on a node as the API shows it; `None` if it has no address.
+fn login_of(node: &Value) -> Option<NodeLogin> {
+    Some(NodeLogin {
+        address: node["interface_ip"].as_str()?.to_owned(),
+        port: u16::try_from(node["connection_port"].as_u64()?).ok()?,
+        username: node["username"].as_str()?.to_owned(),
+    })
 }
 
 /// Stores the command that deletes a request for nodes, which fails its build, and prints how to
@@ -151,4 +195,20 @@ async fn providers(
         }
     }
     Ok(all)
+}
+
+#[cfg(test)]
+#[allow(clippy::unwrap_used, reason = "a test may panic")]
+mod tests {
+    use super::*;
+
+    /// N15: who holds a node is shown how to reach it.
+    #[test]
+    fn a_node_that_will_be_held_is_shown_with_its_login() {
+        let node = json!({"interface_ip": "10.0.0.7", "connection_port": 2222, "username": "root"});
+        let text = login_of(&node).unwrap().text();
+        assert!(text.contains("private key of the node pool"), "{text}");
+        assert!(text.ends_with("ssh -i PRIVATE_KEY_FILE 'root@10.0.0.7' -p 2222"), "{text}");
+        assert!(login_of(&json!({"interface_ip": null, "username": "root"})).is_none());
+    }
 }

@@ -3,6 +3,7 @@
 //! and no node has cannot be launched.
 
 use super::{Layout, ProviderConfig};
+use sluice_model::ZoneName;
 use std::collections::{BTreeMap, BTreeSet};
 
 /// The providers of a layout by the labels that they offer, those of static nodes included.
@@ -83,6 +84,17 @@ impl<'l> LabelOffers<'l> {
         let positions = self.named.get(label).into_iter().flatten();
         let names = positions.filter_map(|position| self.providers.get(*position));
         (label.to_owned(), names.map(|provider| provider.name.to_string()).collect())
+    }
+}
+
+impl ProviderConfig {
+    /// Returns the zone of executors that reach nodes of these labels: the `executor-zone` of the
+    /// first label that has one; `None` if every executor reaches them.
+    pub fn executor_zone<'n>(&self, labels: impl IntoIterator<Item = &'n str>) -> Option<ZoneName> {
+        labels.into_iter().find_map(|name| {
+            let label = self.labels.iter().find(|label| label.name.as_str() == name)?;
+            label.executor_zone.clone().filter(|zone| !zone.is_empty()).map(ZoneName)
+        })
     }
 }
 

@@ -359,6 +359,9 @@ fn a_clouds_settings_reach_the_label() {
         (label.max_nodes, label.slots, label.executor_zone.as_deref()),
         (Some(4), 2, Some("west"))
     );
+    let zone = |labels: [&str; 2]| layout.providers()[0].executor_zone(labels);
+    assert_eq!(zone(["other", "l"]), Some("west".into()), "the first label that has a zone");
+    assert_eq!(zone(["other", "none"]), None);
     let cloud = &label.cloud;
     assert_eq!(cloud.fleet.as_ref().unwrap().instance_types, ["t3.small", "t3.large"]);
     assert_eq!(

@@ -242,6 +242,7 @@ impl Planner<'_> {
             }
             changed |= match held_by {
                 Some(job) => set_waits_for(&mut item.jobs[at], WaitsFor::Ahead(job.clone())),
+                None if self.has_unknown_sharers(&item, at) => false,
                 None if self.has_room(room) => self.start_job(&mut item, at),
                 None => false,
             };
@@ -394,6 +395,7 @@ impl Planner<'_> {
         ));
         let draft = order_draft(item, at, &merged, build, attempt);
         self.ledger.push(QueueAction::OrderBuild(Box::new(OrderDraft {
+            shared_with: self.sharers(item, at),
             artifact_builds: providers,
             nodes_first,
             labels,
@@ -453,6 +455,7 @@ fn order_draft(
         event_id: item.event_id.clone(),
         merge_commit: item.landed.clone(),
         bundle: item.candidate.bundle.clone(),
+        shared_with: Vec::new(),
         parents: parent_builds(item, job),
         artifact_builds: Vec::new(),
         nodeset: job.alternative,
@@ -472,7 +475,11 @@ impl Planner<'_> {
         let job = &item.jobs[at];
         if self.is_message_lost(job) {
             let build = job.build.clone();
-            self.ledger.extend(build.map(|build| QueueAction::SendBuild { build, request: None }));
+            self.ledger.extend(build.map(|build| QueueAction::SendBuild {
+                build,
+                request: None,
+                labels: Vec::new(),
+            }));
             item.jobs[at].sent_at = Some(self.now);
             item.jobs[at].resend_count += 1;
             return true;
@@ -506,7 +513,9 @@ impl Planner<'_> {
         let was_sent = item.jobs[at].sent_at.is_some();
         item.jobs[at].resend_count += u32::from(was_sent);
         item.jobs[at].sent_at = Some(self.now);
-        self.ledger.push(QueueAction::SendBuild { build, request: Some(request) });
+        let sets = &item.jobs[at].summary.labels;
+        let labels = sets.get(item.jobs[at].alternative as usize).cloned().unwrap_or_default();
+        self.ledger.push(QueueAction::SendBuild { build, request: Some(request), labels });
         true
     }
 }

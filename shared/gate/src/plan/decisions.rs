@@ -80,6 +80,8 @@ pub enum QueueAction {
         build: BuildId,
         /// The request that holds its nodes; `None` if it needs no nodes.
         request: Option<RequestRef>,
+        /// The labels of its nodes; empty if it needs none.
+        labels: Vec<LabelName>,
     },
     /// Resumes a paused build: the dependent jobs are over.
     ResumeBuild(BuildId),
@@ -218,6 +220,8 @@ pub struct OrderDraft {
     pub merge_commit: Option<Oid>,
     /// The members of the change's bundle in merge order; empty without a bundle.
     pub bundle: Vec<ChangeKey>,
+    /// The other members of the bundle that share the build.
+    pub shared_with: Vec<ChangeKey>,
     /// Builds whose returned data it receives. A later one overrides an earlier one.
     pub parents: Vec<BuildId>,
     /// Builds of changes ahead whose artifacts it receives, the nearest change first.

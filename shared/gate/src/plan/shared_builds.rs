@@ -6,10 +6,11 @@
 
 use super::Planner;
 use super::job_graph::{can_store_choice, left_out_reason, skip_unchosen};
-use crate::item::{Item, Job, JobStatus};
+use crate::item::{Item, Job, JobStatus, MergeStatus};
 use crate::job_feedback::{self, JobFeedback};
 use crate::queue::Slot;
 use sluice_model::build::{BuildResult, RequestRef};
+use sluice_model::change::ChangeKey;
 use sluice_model::job::{BuildSharing, JobDependency};
 use sluice_model::{BuildId, ItemId, JobName, Timestamp};
 
@@ -159,6 +160,29 @@ impl Planner<'_> {
         })
     }
 
+    /// Returns the members behind in the bundle that can share the build of a job, which is about to
+    /// be ordered. The build's variables name them.
+    pub(super) fn sharers(&self, item: &Item, at: usize) -> Vec<ChangeKey> {
+        let members = self.members_behind(item).filter_map(|slot| self.items.get(&slot.id));
+        let can_share = |other: &&Item| {
+            other.merged().is_some()
+                && other.jobs.iter().any(|job| can_share_build(other, job, item, &item.jobs[at]))
+        };
+        members.filter(can_share).map(|other| other.candidate.change.key.clone()).collect()
+    }
+
+    /// Returns whether it is not known yet which members behind in the bundle share the build of a
+    /// job, because the jobs of one of them are not frozen. The build is ordered then.
+    pub(super) fn has_unknown_sharers(&self, item: &Item, at: usize) -> bool {
+        if matches!(item.jobs[at].summary.sharing, BuildSharing::Never) {
+            return false;
+        }
+        let mut members = self.members_behind(item).filter_map(|slot| self.items.get(&slot.id));
+        members.any(|other| {
+            matches!(other.merge_status, MergeStatus::NotRequested | MergeStatus::Requested { .. })
+        })
+    }
+
     /// Returns whether a member ahead in the bundle has this same build under way with its node
     /// request. Then that member, not this item, sends it to the executors.
     pub(super) fn is_managed_ahead(&self, item: &Item, build: &BuildId) -> bool {
@@ -175,6 +199,15 @@ impl Planner<'_> {
         let members = entry.map(|entry| entry.members.as_slice()).unwrap_or_default();
         let own = members.iter().position(|slot| slot.id == item.id).unwrap_or(0);
         members[..own].iter()
+    }
+
+    /// Returns the members of an item's bundle behind it, in merge order; empty if it is not
+    /// queued.
+    fn members_behind<'w>(&'w self, item: &Item) -> impl Iterator<Item = &'w Slot> {
+        let entry = self.position(&item.id).map(|position| &self.head.entries[position]);
+        let members = entry.map(|entry| entry.members.as_slice()).unwrap_or_default();
+        let own = members.iter().position(|slot| slot.id == item.id);
+        members.iter().skip(own.map_or(members.len(), |own| own + 1))
     }
 
     /// Returns whether a job of another item than `id` has this build under way.

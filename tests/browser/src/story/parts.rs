@@ -85,6 +85,7 @@ pub(super) fn candidate(of: &StoryChange) -> Candidate {
         title: of.title.into(),
         message: String::new(),
         author: of.author.into(),
+        topic: None,
         needs: Vec::new(),
         bundle: Vec::new(),
         cycle_needs: Vec::new(),

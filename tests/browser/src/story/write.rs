@@ -90,6 +90,7 @@ impl Writer {
             started_at: before(7_200),
             alive_until: NOW.plus_seconds(10),
             builds: Vec::new(),
+            zone: None,
             state: SessionState::Running,
         };
         let mut record = encode_first(session::key(&id), &life)?;
@@ -230,6 +231,7 @@ impl Writer {
             nodeset: 0,
             merge_commit: None,
             bundle: Vec::new(),
+            shared_with: Vec::new(),
             request: None,
             ordered_at,
             end: None,

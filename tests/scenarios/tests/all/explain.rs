@@ -62,7 +62,8 @@ fn a_change_that_was_never_enqueued_is_explained_by_its_last_event_and_missing_r
     );
     assert!(reasons[1].contains("pipeline gate requires a review: approved"), "{reasons:?}");
     let reasons = why(&site, &a, "check");
-    assert!(reasons[0].ends_with("sent to its queue") && reasons.len() == 1, "{reasons:?}");
+    assert!(reasons[0].ends_with("sent to its queue") && reasons.len() == 2, "{reasons:?}");
+    assert!(reasons[1].contains("an event that came while it was there started nothing more"));
     site.forge.comment(&a, "go on, land it");
     site.run();
     let reasons = why(&site, &a, "gate");

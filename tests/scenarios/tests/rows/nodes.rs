@@ -9,7 +9,7 @@ use sluice_model::wakeup::Wakeup;
 use sluice_pool::{NodeOrigin, NodeRequest, PoolNode};
 use sluice_records::codec::decode;
 use sluice_records::tenant;
-use sluice_runtime::{Clock, cell};
+use sluice_runtime::{Clock, cell, zone_builds};
 use sluice_scenarios::Site;
 use sluice_scenarios::sample::{COMMON, cloud};
 use std::cell::Cell;
@@ -100,6 +100,60 @@ fn a_static_host_with_another_host_key_gets_no_build() {
     site.run();
     assert!(unlinked(&comments(&site, &a)).contains("unit : SUCCESS"), "{}", comments(&site, &a));
     assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
+}
+
+/// Z7.6, L3.1: a build whose nodes' label has an `executor-zone` goes to no queue, but waits for an
+/// executor of the zone, whether the provider sends it or, with a semaphore that is taken after the
+/// nodes, the queue. Nothing else waits for it, and nothing is lost until there is such an executor.
+#[test]
+fn a_build_whose_nodes_are_in_a_zone_waits_for_an_executor_of_the_zone() {
+    for semaphore in ["", ", semaphores: [{name: one, resources-first: true}]"] {
+        let job = format!(
+            "- job: {{name: unit, run: playbooks/unit.yaml, nodeset: {{nodes: [{{name: n, label: small}}]}}{semaphore}}}"
+        );
+        let jobs = CONFIG.replace("- job: {name: unit, run: playbooks/unit.yaml}", &job);
+        let common = COMMON.replace("- queue: {name: integrated}\n", "");
+        let cloud = cloud(8).replace("flavor: small}", "flavor: small, executor-zone: west}");
+        assert!(cloud.contains("executor-zone"), "{cloud}");
+        let config = format!("{jobs}{common}{cloud}- semaphore: {{name: one}}\n");
+        let repositories: &[(&str, &[(&str, &str)])] = &[
+            ("org/config", &[("zuul.yaml", &config)]),
+            ("org/one", &[(".zuul.yaml", PROJECT), ("shared", "0")]),
+        ];
+        let mut site = Site::new(7, MAIN, repositories, judge);
+        let a = propose(&site, 1, &[("a", "x")]);
+        let waiting = |site: &Site| {
+            poll_once(zone_builds::waiting(&site.ports(), &"west".into())).unwrap().unwrap()
+        };
+        site.run_until(|site| !waiting(site).is_empty());
+        let begun = site.world.now();
+        site.run_until(|site| site.world.now().since(begun) > 3_600_000);
+        assert!(comments(&site, &a).is_empty() && site.running().is_empty());
+        let builds = waiting(&site);
+        assert_eq!(builds.len(), 1, "it is sent again, and waits once");
+        let requests: Vec<NodeRequest> = site
+            .world
+            .records()
+            .iter()
+            .filter(|record| record.key.sort.starts_with("request#"))
+            .map(|record| decode(record).unwrap())
+            .collect();
+        assert_eq!(requests[0].executor_zone, Some("west".into()));
+        // As an executor of the zone does, which takes the wakeup from the table.
+        let Ok(Wakeup::Build { build, precedence, tenant, request, nodes, .. }) =
+            serde_json::from_str(&builds[0].body)
+        else {
+            panic!("{builds:?}")
+        };
+        let taken = Wakeup::Build { build, precedence, tenant, request, nodes, zone: None };
+        poll_once(cell::send(&site.ports(), &[taken])).unwrap().unwrap();
+        let keys = builds.into_iter().map(|build| build.key).collect();
+        poll_once(zone_builds::remove(&site.ports(), keys)).unwrap().unwrap();
+        site.run();
+        let text = unlinked(&comments(&site, &a));
+        assert!(text.contains("unit : SUCCESS"), "{semaphore}: {text}");
+        assert_eq!(site.ending(&["org/one"], &[]).left_over, Vec::<String>::new());
+    }
 }
 
 /// L4.2, Z1.9: machines of an older pool or of other users count against the cloud's quota, so a

@@ -65,7 +65,6 @@ pub const IGNORED_ATTRIBUTES: &[IgnoredAttribute] = &[
     ignored("node", "dedicated-host", NO_EFFECT),
     ignored("node", "ebs-optimized", NO_EFFECT),
     ignored("node", "ena-support", NO_EFFECT),
-    ignored("node", "executor-zone", NO_EFFECT),
     ignored("node", "fleet", NO_EFFECT),
     partly("node", "host-key-checking", "false", NO_EFFECT),
     ignored("node", "iam-instance-profile", NO_EFFECT),

@@ -488,7 +488,7 @@ impl Bench {
                 self.runs.entry(stop.build.clone()).or_insert(ObservedBuild::NeverClaimed);
                 return Some(format!("stop {}", self.named(&stop.build)));
             }
-            QueueAction::SendBuild { build, request } => {
+            QueueAction::SendBuild { build, request, .. } => {
                 let again = if request.is_none() { " again" } else { "" };
                 return Some(format!("send {}{again}", self.named(&build)));
             }

@@ -65,6 +65,16 @@ fn a_shared_build_without_nodes_ends_for_all_that_share_it() {
     );
 }
 
+/// D15, Z7.1: the order of a shared build names the other members that it is for; it is ordered when
+/// the jobs of all are known.
+#[test]
+fn the_order_of_a_shared_build_names_those_that_share_it() {
+    let bench = sharing(2, &["small"]);
+    let shared: Vec<_> = bench.orders.iter().map(|order| order.shared_with.clone()).collect();
+    assert_eq!(shared.len(), 2, "one build of each job");
+    assert!(shared.iter().all(|with| *with == [bench.change('B').key]), "{shared:?}");
+}
+
 /// D15, N14: B's shared jobs follow A's to the next nodeset.
 #[test]
 fn a_shared_build_that_asks_for_its_next_nodeset_is_followed() {

@@ -158,8 +158,8 @@ fn a_job_of_both_runs_once_for_the_bundle() {
     bench.own_jobs.insert('B', vec![shared("common"), job("two")]);
     bench.approve_bundle("AB", "");
     assert_snapshot!(bench.run(), @r"
-    run A common on 0A
     run A one on 0A
+    run A common on 0A
     run B two on 0B
     ");
     bench.end('A', "common", Retry);

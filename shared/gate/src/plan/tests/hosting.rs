@@ -74,8 +74,8 @@ fn a_bundle_is_tested_as_one_in_check() {
     bench.jobs = vec![JobSummary { sharing: BuildSharing::InBundle, ..job("common") }, job("unit")];
     bench.approve_bundle("AB", "");
     assert_snapshot!(bench.run(), @r"
-    run A common on 0A
     run A unit on 0A
+    run A common on 0A
     run B unit on 0AB
     ");
     assert_eq!(said(&bench), "B in A");
