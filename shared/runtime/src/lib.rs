@@ -3,7 +3,7 @@
 //!
 //! [`port`] defines what a function may touch (records, objects, queues, clock, seal, entropy).
 //! [`cell`] commits and sends, [`batch`] reconciles one cell per queue message, and [`quarantine`]
-//! stores unreadable messages and halts broken cells.
+//! stores unreadable messages and halts broken cells. [`role_session`] issues temporary credentials.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 pub mod batch;
@@ -13,6 +13,7 @@ pub mod object;
 pub mod port;
 pub mod quarantine;
 pub mod record;
+pub mod role_session;
 
 pub use cell::{CellCommit, CommitOutcome};
 pub use port::{Clock, Entropy, Objects, PortError, Ports, Queues, Records, Seal};
