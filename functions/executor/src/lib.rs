@@ -57,6 +57,7 @@ pub mod sources;
 pub mod ssh;
 pub mod stored_log;
 mod time_limits;
+pub mod uploads;
 pub mod vars;
 pub mod workspace;
 
@@ -69,3 +70,4 @@ pub use job::{
 pub use live::{LiveLog, LiveLogRegistry};
 pub use phases::Ansible;
 pub use settings::{AnsibleSettings, NetworkSettings, SandboxPaths, SetupError};
+pub use uploads::UploadSite;
