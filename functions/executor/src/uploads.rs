@@ -25,6 +25,9 @@ const VALID_SECONDS_MAX: u64 = 3_600;
 /// How long credentials are valid after the playbook's time limit, in seconds: for the end of an
 /// upload, and for clocks that differ.
 const VALID_SECONDS_MORE: u64 = 60;
+/// How long a playbook waits for its credentials, in seconds. Its time limit has not begun, and a
+/// stop waits too.
+const ISSUE_SECONDS_MAX: u64 = 20;
 
 /// Where jobs upload to, and what issues their credentials.
 #[derive(Clone)]
@@ -107,8 +110,11 @@ pub async fn add(
             format!("no upload credentials for container {container} could be issued: {error}")
         })
     });
+    let calls = futures::future::try_join_all(calls);
+    let issued = tokio::time::timeout(Duration::from_secs(ISSUE_SECONDS_MAX), calls).await;
+    let late = |_| Err(format!("no upload credentials were issued in {ISSUE_SECONDS_MAX} seconds"));
     let mut by_container = Map::new();
-    for (container, issued) in futures::future::try_join_all(calls).await? {
+    for (container, issued) in issued.unwrap_or_else(late)? {
         for secret in [&issued.access_key_id, &issued.secret_access_key, &issued.session_token] {
             log.add_secret(&json!(secret));
         }
