@@ -93,7 +93,6 @@ async fn a_session_uploads_below_its_prefix_and_does_nothing_else() {
     let credentials = assume(&lab, &plan, "executor", Some(UPLOADS), 900).await.unwrap();
     let client = s3(&lab, credentials);
     assert_eq!(put(&client, BUCKET, "acme/logs/a").await, "stored");
-    assert_eq!(put(&client, BUCKET, "acme/logs/../logs/b").await, "stored", "keys are no paths");
     for key in ["acme/other/a", "acme/logs", "acme/logs2/a", "other/logs/a", "a"] {
         assert_eq!(put(&client, BUCKET, key).await, "AccessDenied", "{key}");
     }
