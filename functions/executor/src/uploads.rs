@@ -1,9 +1,9 @@
 //! Issues upload credentials for containers of object storage (`auth: swift`, Z4.8).
 //!
-//! A container is a prefix of one bucket, `TENANT/CONTAINER/`. Just before a playbook starts, it gets
-//! credentials of a role that may only upload, limited by a session policy to that prefix. They
-//! expire soon after the playbook's time limit, so no later playbook, nor anyone who finds them,
-//! has use for them.
+//! A container is a prefix of one bucket, `TENANT/CONTAINER/`. Just before a playbook starts, it
+//! gets credentials of a role that may only upload, limited by a session policy to that prefix.
+//! They expire soon after the playbook's time limit, so no later playbook, nor anyone who finds
+//! them, has use for them.
 
 use crate::joblog::JobLog;
 use serde_json::{Map, Value, json};
@@ -94,7 +94,8 @@ pub fn check(job: &FrozenJob, site: Option<&UploadSite>) -> Result<(), UploadsEr
 
 /// Adds the variable [`VARIABLE`] with new credentials for `containers` to the secrets of a
 /// playbook, in place of a secret of that name; the log masks them from then on. Adds nothing
-/// without containers or `site`. The error says why a container has no credentials, without secrets.
+/// without containers or `site`. The error says why a container has no credentials, without
+/// secrets.
 pub async fn add(
     site: Option<&UploadSite>,
     order: &Order,

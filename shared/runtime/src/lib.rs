@@ -3,7 +3,8 @@
 //!
 //! [`port`] defines what a function may touch (records, objects, queues, clock, seal, entropy).
 //! [`cell`] commits and sends, [`batch`] reconciles one cell per queue message, and [`quarantine`]
-//! stores unreadable messages and halts broken cells. [`role_session`] issues temporary credentials.
+//! stores unreadable messages and halts broken cells. [`role_session`] issues temporary
+//! credentials.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 pub mod batch;

@@ -20,8 +20,8 @@ const EVERYTHING: &str = r#"{"Version": "2012-10-17", "Statement": [{"Effect": "
     "Action": "*", "Resource": "*"}]}"#;
 const BUCKET: &str = "sluice-uploads-000000000000";
 
-/// Returns an account with our template's roles, policies and buckets, whose executor has the key of
-/// the tests.
+/// Returns an account with our template's roles, policies and buckets, whose executor has the key
+/// of the tests.
 fn account(life_seconds_max: Option<u64>) -> (Lab, TemplatePlan) {
     let lab = lab();
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../infra/template.yaml");
