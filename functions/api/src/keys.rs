@@ -12,7 +12,7 @@ use crate::reply::{self, ErrorResponse};
 use crate::request::ApiRequest;
 use bytes::Bytes;
 use http::{Response, header};
-use sluice_config::TenantProject;
+use sluice_config::{Layout, TenantProject};
 use sluice_keys::{ProjectKey, ProjectPublicKey, RsaError, Secret};
 use sluice_model::TenantName;
 use sluice_records::project_key::{self, KeyPairPem};
@@ -20,9 +20,8 @@ use sluice_records::ssh_key::{self, SshKeyOwner};
 use sluice_runtime::PortError;
 
 /// Answers with a project's public key as PEM (`BEGIN PUBLIC KEY`), and generates its key pair if
-/// it has none; a request for the headers alone generates and reads none. `name` is the project's
-/// name with `.pub` at its end, or that of the tenant's included files. 404, and nothing is
-/// generated, if it does not end so or the tenant has no such project.
+/// it has none; a request for the headers alone generates and reads none. `name` is as for
+/// [`project_of`], and nothing is generated without a project.
 pub(crate) async fn public(
     api: &Api,
     tenant: &TenantName,
@@ -30,16 +29,7 @@ pub(crate) async fn public(
     request: &ApiRequest,
 ) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
-    let missing = || {
-        ErrorResponse::missing(format!(
-            "There is no key {name}: the path of a project's key is key/PROJECT.pub."
-        ))
-    };
-    let name = name.strip_suffix(".pub").ok_or_else(missing)?;
-    // Included files of the tenant belong to one more project, which is at no forge (Z2.5).
-    let included =
-        live.layout.tenant().included.as_ref().filter(|included| included.name.as_str() == name);
-    let project = included.map_or_else(|| find_project(&live.layout, name), Ok)?;
+    let project = project_of(&live.layout, "key", name)?;
     let TenantProject { connection, name, .. } = project;
     let public = if request.is_head {
         String::new()
@@ -51,6 +41,26 @@ pub(crate) async fn public(
     };
     let builder = reply::builder().header(header::CONTENT_TYPE, "text/plain; charset=utf-8");
     Ok(reply::finish(builder, public.into()))
+}
+
+/// Returns the project whose key is at `path` under `name`: the project's name with `.pub` at its
+/// end, or that of the tenant's included files. 404 if it does not end so or the tenant has no such
+/// project.
+fn project_of<'l>(
+    layout: &'l Layout,
+    path: &str,
+    name: &str,
+) -> Result<&'l TenantProject, ErrorResponse> {
+    let missing = || {
+        ErrorResponse::missing(format!(
+            "There is no key {name}: the path of a project's key is {path}/PROJECT.pub."
+        ))
+    };
+    let name = name.strip_suffix(".pub").ok_or_else(missing)?;
+    // Included files of the tenant belong to one more project, which is at no forge (Z2.5).
+    let included =
+        layout.tenant().included.as_ref().filter(|included| included.name.as_str() == name);
+    included.map_or_else(|| find_project(layout, name), Ok)
 }
 
 /// Generates and stores the key pair of a project that has none, and returns the public key of the
@@ -96,7 +106,7 @@ pub(crate) async fn generate_pem(
 }
 
 /// Answers with a project's public SSH key as a line for `authorized_keys` (`ssh-rsa AAAA…`), and
-/// generates its key pair if it has none (Z8.2). `name` is as for [`public`].
+/// generates its key pair if it has none (Z8.2). `name` is as for [`project_of`].
 pub(crate) async fn ssh_of_project(
     api: &Api,
     tenant: &TenantName,
@@ -104,13 +114,7 @@ pub(crate) async fn ssh_of_project(
     request: &ApiRequest,
 ) -> Result<Response<Bytes>, ErrorResponse> {
     let live = load::live(api, tenant).await?;
-    let missing = || {
-        ErrorResponse::missing(format!(
-            "There is no SSH key {name}: the path of a project's SSH key is project-ssh-key/PROJECT.pub."
-        ))
-    };
-    let name = name.strip_suffix(".pub").ok_or_else(missing)?;
-    let project = find_project(&live.layout, name)?;
+    let project = project_of(&live.layout, "project-ssh-key", name)?;
     let owner = SshKeyOwner::Project(&project.connection, &project.name);
     ssh_public(api, owner, request).await
 }

@@ -112,35 +112,15 @@ mod tests {
 
     fn order(attempt: u32) -> Order {
         let key = ChangeKey::change("forge".into(), "forge.test/org/one".into(), 7);
-        Order {
-            build: "b".into(),
-            queue: QueueKey { tenant: "acme".into(), pipeline: "check".into(), queue: "q".into() },
-            item: "i".into(),
-            generation: 1,
-            job: "unit".into(),
-            attempt,
-            max_attempts: 2,
-            voting: true,
-            graph: "g".to_owned(),
-            speculation: "s".to_owned(),
-            change: ChangeRef {
-                key,
-                branch: "main".into(),
-                head: "abc".into(),
-                patchset: "abc".to_owned(),
-            },
-            event_id: "e".to_owned(),
-            post_review: false,
-            parents: Vec::new(),
-            providers: Vec::new(),
-            nodeset: 0,
-            merge_commit: None,
-            bundle: Vec::new(),
-            shared_with: Vec::new(),
-            request: None,
-            ordered_at: Timestamp(1),
-            end: None,
-        }
+        let change = ChangeRef {
+            key,
+            branch: "main".into(),
+            head: "abc".into(),
+            patchset: "abc".to_owned(),
+        };
+        let queue = QueueKey { tenant: "acme".into(), pipeline: "check".into(), queue: "q".into() };
+        let sample = Order::sample("b".into(), queue, "unit".into(), change);
+        Order { attempt, max_attempts: 2, ..sample }
     }
 
     /// N15: the holder's key is added to the nodes of a build that meets the request, at its last

@@ -10,10 +10,11 @@
 //! 4. [`jobdir`], [`workspace`], [`vars`], [`inventory`]: directories, repositories and variables.
 //! 5. [`phases`]: pre-run, run and post-run, and the result; [`held_nodes`] lets people log in on
 //!    nodes that are held afterwards.
-//! 6. [`playbook`]: one `ansible-playbook` process in a [`sandbox`], whose way to the network is the
+//! 6. [`secrets`], [`id_token`], [`uploads`]: secrets of a playbook, tokens and upload credentials.
+//! 7. [`playbook`]: one `ansible-playbook` process in a [`sandbox`], whose way to the network is the
 //!    [`broker`]; [`playbook_failure`] says what failed in it.
-//! 7. [`joblog`], [`live`] and [`stored_log`]: the log, readers that follow it, and its copy.
-//! 8. [`archive`]: uploads the logs.
+//! 8. [`joblog`], [`live`] and [`stored_log`]: the log, readers that follow it, and its copy.
+//! 9. [`archive`]: uploads the logs.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 pub mod archive;
@@ -57,6 +58,7 @@ pub mod sources;
 pub mod ssh;
 pub mod stored_log;
 mod time_limits;
+pub mod uploads;
 pub mod vars;
 pub mod workspace;
 
@@ -69,3 +71,4 @@ pub use job::{
 pub use live::{LiveLog, LiveLogRegistry};
 pub use phases::Ansible;
 pub use settings::{AnsibleSettings, NetworkSettings, SandboxPaths, SetupError};
+pub use uploads::UploadSite;

@@ -23,8 +23,8 @@ use crate::job::{AttemptScope, JobAttempt, Observer, RepositorySources, Runner, 
 use crate::jobdir::{self, Jobdir};
 use crate::joblog::{JobLog, now};
 use crate::playbook::{
-    self, CommandStreams, FREEZE_INDEX, PlaybookContext, PlaybookInputs, PreparedPlaybook,
-    python_bool,
+    self, CommandStreams, FREEZE_INDEX, PlaybookContext, PlaybookInputs, PlaybookOutcome,
+    PreparedPlaybook, python_bool,
 };
 use crate::playbook_checkouts::{self, Playbooks};
 use crate::receiver::RECORD_BYTES_MAX;
@@ -34,6 +34,7 @@ use crate::sandbox::{CodeTrust, probe, write_accounts};
 use crate::settings::{AnsibleSettings, SetupError};
 use crate::ssh::{self, Agent, AgentKeys};
 use crate::time_limits::TimeLimits;
+use crate::uploads;
 use crate::vars::{to_map, unsafe_texts, zuul};
 use crate::workspace::{self, PlacedRepository};
 use async_trait::async_trait;
@@ -41,7 +42,9 @@ use serde_json::{Map, Value, json};
 use sluice_config::pattern::Pattern;
 use sluice_model::build::{BuildResult, Pause, PlaybookPhase, PlaybookStart, RunEnd};
 use sluice_model::git::Oid;
-use sluice_model::job::{ANSIBLE_VERSIONS, DEFAULT_ANSIBLE_VERSION, Playbook, SecretUse};
+use sluice_model::job::{
+    ANSIBLE_VERSIONS, DEFAULT_ANSIBLE_VERSION, FrozenJob, Playbook, SecretUse,
+};
 use sluice_model::{BranchName, Timestamp};
 use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
@@ -208,6 +211,7 @@ impl<'a> Attempt<'a> {
         }
         write_accounts(jobdir)?;
         self.check_secrets()?;
+        uploads::check(job.job, self.settings.uploads.as_ref())?;
         log.say("Cloning repos into workspace");
         let repositories = async {
             Ok::<_, StartError>(workspace::place_repositories(job, self.sources, jobdir).await?)
@@ -471,11 +475,16 @@ impl PreparedBuild<'_> {
             .filter(|_| is_main)
             .filter_map(|text| Pattern::new(text).ok())
             .collect();
-        let secrets = self.secrets(playbook);
+        let mut secrets = self.secrets(playbook);
         // Tokens are new; the others are known to the log from the beginning.
         let inherited = &self.attempt.job.inherited.secret_data;
         let own = secrets.iter().filter(|(name, _)| !inherited.contains_key(*name));
         own.for_each(|(_, value)| log.add_secret(value));
+        let Attempt { settings, job, .. } = &self.attempt;
+        let containers =
+            configured(job.job, playbook).map_or(&[][..], |configured| &configured.containers);
+        let site = settings.uploads.as_ref();
+        let uploads = uploads::add(site, job.order, containers, timeout, &mut secrets, log).await;
         let inputs = PlaybookInputs {
             inventory: &inventory,
             vars: self.vars(playbook, results),
@@ -496,7 +505,10 @@ impl PreparedBuild<'_> {
         }
         log.say(&format!("{phase} START: {banner}"));
         let context = self.context();
-        let mut outcome = playbook::run(&context, playbook, inputs, log).await;
+        let mut outcome = match uploads {
+            Ok(()) => playbook::run(&context, playbook, inputs, log).await,
+            Err(why) => PlaybookOutcome::new(PlaybookEnd::Broken { why }, inputs.record_bytes_max),
+        };
         self.unreachable.extend(outcome.unreachable);
         self.failure_output = outcome.failure_output;
         self.record_bytes_left = outcome.record.bytes_left();
@@ -614,12 +626,7 @@ impl PreparedBuild<'_> {
     /// variables.
     fn secrets(&self, playbook: &PreparedPlaybook) -> Map<String, Value> {
         let job = self.attempt.job;
-        let listed = match playbook.phase {
-            PlaybookPhase::Pre => &job.job.pre_run,
-            PlaybookPhase::Run => &job.job.run,
-            PlaybookPhase::Post => &job.job.post_run,
-        };
-        let Some(configured) = listed.get(playbook.index) else { return Map::new() };
+        let Some(configured) = configured(job.job, playbook) else { return Map::new() };
         // Secrets of the job definition override secret data returned by parents.
         let inherited =
             job.inherited.secret_data.iter().map(|(name, value)| (name.clone(), value.clone()));
@@ -749,6 +756,16 @@ impl PreparedBuild<'_> {
 
 /// The time limit for expanding variables: fact gathering and one task on all hosts.
 const FREEZE_SECONDS: u64 = 120;
+
+/// Returns a playbook as the job lists it; `None` for the run that expands variables.
+fn configured<'j>(job: &'j FrozenJob, playbook: &PreparedPlaybook) -> Option<&'j Playbook> {
+    let listed = match playbook.phase {
+        PlaybookPhase::Pre => &job.pre_run,
+        PlaybookPhase::Run => &job.run,
+        PlaybookPhase::Post => &job.post_run,
+    };
+    listed.get(playbook.index)
+}
 
 /// Returns whether a stop is requested, and if so records it in `results`. Call it between
 /// playbooks.

@@ -159,6 +159,20 @@ pub struct PlaybookOutcome {
     pub failure: FailureWatch,
 }
 
+impl PlaybookOutcome {
+    /// Returns the outcome of a playbook that ended so and did nothing yet. Its entry in
+    /// `job-output.json` may take `record_bytes_max` bytes.
+    pub fn new(end: PlaybookEnd, record_bytes_max: usize) -> Self {
+        Self {
+            end,
+            record: PlaybookRecord::new(record_bytes_max),
+            unreachable: BTreeSet::new(),
+            failure_output: None,
+            failure: FailureWatch::default(),
+        }
+    }
+}
+
 /// Runs a playbook in a sandbox to its end, writing its output to `log`. Returns how it ended, its
 /// entry for `job-output.json`, the hosts that became unreachable, and the failure pattern that
 /// matched. It is killed at a stop, after its time limit, or when the build's disk is full; it
@@ -170,14 +184,7 @@ pub async fn run(
     inputs: PlaybookInputs<'_>,
     log: &mut JobLog<'_>,
 ) -> PlaybookOutcome {
-    let record = PlaybookRecord::new(inputs.record_bytes_max);
-    let mut outcome = PlaybookOutcome {
-        end: PlaybookEnd::Aborted,
-        record,
-        unreachable: BTreeSet::new(),
-        failure_output: None,
-        failure: FailureWatch::default(),
-    };
+    let mut outcome = PlaybookOutcome::new(PlaybookEnd::Aborted, inputs.record_bytes_max);
     let files = PlaybookFiles::new(context.jobdir, playbook);
     outcome.end = match files.write(context, playbook, &inputs) {
         Ok(()) => watch(context, playbook, &files, inputs, log, &mut outcome).await,

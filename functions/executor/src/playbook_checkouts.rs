@@ -167,7 +167,9 @@ impl PlaybookCheckouts<'_> {
             branch,
             file,
             roles_path: Vec::new(),
-            has_secrets: !playbook.secrets.is_empty() || !self.job.inherited.secret_data.is_empty(),
+            has_secrets: !playbook.secrets.is_empty()
+                || !playbook.containers.is_empty()
+                || !self.job.inherited.secret_data.is_empty(),
             nesting_level: playbook.nesting_level,
             cleanup: playbook.cleanup,
             preserve_home_paths: playbook.preserve_home_paths.clone(),

@@ -4,6 +4,7 @@ use crate::broker::policy::AllowedNetwork;
 use crate::jobdir;
 use crate::process_watch::ProcessLimits;
 use crate::restricted_vars::is_reserved;
+use crate::uploads::UploadSite;
 use ipnet::IpNet;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
@@ -41,6 +42,8 @@ pub struct AnsibleSettings {
     pub untrusted_paths: SandboxPaths,
     /// Site variables, which override all that jobs define.
     pub site_vars: Map<String, Value>,
+    /// Where jobs upload to with credentials of their own; `None` issues none.
+    pub uploads: Option<UploadSite>,
     /// The number of hosts that one playbook works on at once.
     pub forks: u32,
     /// The number of times that Ansible retries a connection.
@@ -81,6 +84,7 @@ impl AnsibleSettings {
             trusted_paths: SandboxPaths::default(),
             untrusted_paths: SandboxPaths::default(),
             site_vars: Map::new(),
+            uploads: None,
             forks: 10,
             ssh_retries: 3,
             disk_bytes_max: 32 << 30,

@@ -7,7 +7,7 @@ use sluice_executor::claim::{BuildMessage, Claims};
 use sluice_memory::{Fate, Meddled, World};
 use sluice_model::build::{BuildResult, Order, Phase, Run};
 use sluice_model::change::{ChangeKey, ChangeRef};
-use sluice_model::{BuildId, ItemId, QueueKey, SessionId, Timestamp};
+use sluice_model::{BuildId, QueueKey, SessionId, Timestamp};
 use sluice_records::build::{self, StopRequest};
 use sluice_records::codec::decode;
 use sluice_runtime::Ports;
@@ -29,34 +29,13 @@ fn raced(world: &World, write: Write) -> Claims {
 
 fn ordered(name: &str) -> Order {
     let key = ChangeKey::change("github".into(), "forge.test/org/one".into(), 1);
+    let change =
+        ChangeRef { key, branch: "main".into(), patchset: "abc".to_owned(), head: "abc".into() };
+    let queue = QueueKey { tenant: "demo".into(), pipeline: "check".into(), queue: "one".into() };
     Order {
-        build: BuildId::derive(&[name]),
-        queue: QueueKey { tenant: "demo".into(), pipeline: "check".into(), queue: "one".into() },
-        item: ItemId::from("item"),
-        generation: 1,
-        job: name.into(),
-        attempt: 1,
-        max_attempts: 1,
-        voting: true,
         graph: "jobs/graph".to_owned(),
         speculation: "speculations/state".to_owned(),
-        change: ChangeRef {
-            key,
-            branch: "main".into(),
-            patchset: "abc".to_owned(),
-            head: "abc".into(),
-        },
-        event_id: String::new(),
-        post_review: false,
-        parents: Vec::new(),
-        providers: Vec::new(),
-        nodeset: 0,
-        merge_commit: None,
-        bundle: Vec::new(),
-        shared_with: Vec::new(),
-        request: None,
-        ordered_at: Timestamp(1),
-        end: None,
+        ..Order::sample(BuildId::derive(&[name]), queue, name.into(), change)
     }
 }
 

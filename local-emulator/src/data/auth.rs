@@ -60,6 +60,16 @@ pub trait Authorizer: Send + Sync + 'static {
         let _ = condition_values;
         self.allow(principal, action, resource_arn)
     }
+
+    /// Returns what decides about a session with this policy, a document in JSON, for any principal.
+    /// Unless an implementation overrides it, no policy can be read.
+    ///
+    /// # Errors
+    /// When the document cannot be read, with the reason.
+    fn session_policy(&self, document: &str) -> Result<Arc<dyn Authorizer>, String> {
+        let _ = document;
+        Err("no policies of sessions are evaluated here".to_owned())
+    }
 }
 
 /// Allows everything: an account without policies.
@@ -94,22 +104,53 @@ impl fmt::Debug for SecretAccessKey {
     }
 }
 
-/// What an access key needs besides its secret if it is temporary.
-#[derive(Clone, Debug)]
+/// What an access key needs besides its secret if it is temporary, and what limits it.
+#[derive(Clone)]
 pub(crate) struct TemporarySession {
     /// The session token that each call must bear.
     pub(crate) token: SecretAccessKey,
     /// When the key expires, in seconds since the epoch.
     pub(crate) expires_at_seconds: u64,
+    /// The policy that has to allow a call, besides those of the principal; `None` without one.
+    pub(crate) policy: Option<Arc<dyn Authorizer>>,
+}
+
+impl fmt::Debug for TemporarySession {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut shown = f.debug_struct("TemporarySession");
+        shown.field("expires_at_seconds", &self.expires_at_seconds).finish_non_exhaustive()
+    }
 }
 
 /// An access key as the emulator knows it.
 #[derive(Clone, Debug)]
-struct KnownKey {
-    principal: Principal,
-    secret: SecretAccessKey,
+pub(crate) struct KnownKey {
+    pub(crate) principal: Principal,
+    pub(crate) secret: SecretAccessKey,
     /// `None` for a lasting key.
-    session: Option<TemporarySession>,
+    pub(crate) session: Option<TemporarySession>,
+}
+
+impl KnownKey {
+    /// Returns whether the key has not expired.
+    pub(crate) fn is_valid(&self, now_seconds: u64) -> bool {
+        let mut session = self.session.iter();
+        session.all(|session| session.expires_at_seconds > now_seconds)
+    }
+
+    /// Returns whether a call with this session token may be made with the key. A lasting key needs
+    /// none.
+    pub(crate) fn takes(&self, token: Option<&str>) -> bool {
+        let mut session = self.session.iter();
+        session.all(|session| token == Some(session.token.expose()))
+    }
+
+    /// Returns the caller who has proved to have the key, bound by its session's policy and by
+    /// `authorizer`.
+    pub(crate) fn into_caller(self, authorizer: Arc<dyn Authorizer>) -> Caller {
+        let session_policy = self.session.and_then(|session| session.policy);
+        Caller { principal: self.principal, authorizer, session_policy }
+    }
 }
 
 /// The access keys that the emulator knows, by their ids.
@@ -152,35 +193,13 @@ impl KeyRing {
         self.keys.write().unwrap_or_else(PoisonError::into_inner).remove(access_key_id);
     }
 
-    /// Returns the principal and secret of an access key that does not expire; `None` if it is
-    /// unknown or temporary.
-    #[must_use]
-    pub fn find(&self, access_key_id: &str) -> Option<(Principal, SecretAccessKey)> {
-        let key = self.get(access_key_id).filter(|key| key.session.is_none())?;
-        Some((key.principal, key.secret))
-    }
-
-    /// Returns the principal and secret of a temporary access key; `None` if it is unknown, has
-    /// expired at `now_seconds`, or has another session token.
-    pub(crate) fn find_temporary(
-        &self,
-        access_key_id: &str,
-        token: &str,
-        now_seconds: u64,
-    ) -> Option<(Principal, SecretAccessKey)> {
-        let key = self.get(access_key_id)?;
-        let session = key.session?;
-        let is_valid = session.expires_at_seconds > now_seconds && session.token.expose() == token;
-        is_valid.then_some((key.principal, key.secret))
-    }
-
     /// Returns whose an access key is, also a temporary one; `None` if it is unknown.
     pub(crate) fn owner(&self, access_key_id: &str) -> Option<Principal> {
         self.get(access_key_id).map(|key| key.principal)
     }
 
-    /// Returns a copy of an access key.
-    fn get(&self, access_key_id: &str) -> Option<KnownKey> {
+    /// Returns a copy of an access key, also of one that has expired; `None` if it is unknown.
+    pub(crate) fn get(&self, access_key_id: &str) -> Option<KnownKey> {
         self.keys.read().unwrap_or_else(PoisonError::into_inner).get(access_key_id).cloned()
     }
 }
@@ -190,6 +209,8 @@ impl KeyRing {
 pub struct Caller {
     principal: Principal,
     authorizer: Arc<dyn Authorizer>,
+    /// What has to allow a call besides `authorizer`.
+    session_policy: Option<Arc<dyn Authorizer>>,
 }
 
 impl fmt::Debug for Caller {
@@ -219,7 +240,7 @@ impl Caller {
     /// nothing is checked here.
     #[must_use]
     pub fn new(principal: Principal, authorizer: Arc<dyn Authorizer>) -> Self {
-        Self { principal, authorizer }
+        Self { principal, authorizer, session_policy: None }
     }
 
     /// Returns the principal that calls.
@@ -248,14 +269,26 @@ impl Caller {
         resource_arn: &str,
         condition_values: &[(&str, &str)],
     ) -> Result<(), Denied> {
-        match self.authorizer.allow_with(&self.principal, action, resource_arn, condition_values) {
-            Decision::Allow => Ok(()),
-            Decision::Deny { why } => Err(Denied {
-                principal: self.principal.clone(),
-                action: action.to_owned(),
-                resource: resource_arn.to_owned(),
-                why,
-            }),
+        let policies = std::iter::once(&self.authorizer).chain(&self.session_policy);
+        for policy in policies {
+            match policy.allow_with(&self.principal, action, resource_arn, condition_values) {
+                Decision::Allow => {}
+                Decision::Deny { why } => {
+                    return Err(Denied {
+                        principal: self.principal.clone(),
+                        action: action.to_owned(),
+                        resource: resource_arn.to_owned(),
+                        why,
+                    });
+                }
+            }
         }
+        Ok(())
+    }
+
+    /// Returns what decides about a session with this policy, as
+    /// [`Authorizer::session_policy`].
+    pub(crate) fn session_policy(&self, document: &str) -> Result<Arc<dyn Authorizer>, String> {
+        self.authorizer.session_policy(document)
     }
 }

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::{Request, Response};
 
 use super::account::Account;
-use super::auth::{AllowAll, Authorizer, Caller, KeyRing, Principal};
+use super::auth::{AllowAll, Authorizer, KeyRing, Principal};
 use super::deaths::{Deaths, DeliberateKill, Moment};
 use super::dynamo::{self, Dynamo};
 use super::extra::Extra;
@@ -55,6 +55,7 @@ pub struct Front {
     s3: S3,
     sqs: Arc<Sqs>,
     kms: Arc<Kms>,
+    sts: Arc<Sts>,
     extras: RwLock<BTreeMap<String, Arc<dyn Extra>>>,
 }
 
@@ -85,7 +86,8 @@ impl Front {
         let sqs =
             Sqs::open(&directory.join("sqs"), account.clone(), durability, seed, twice_per_mille)?;
         let kms = Kms::open(&directory.join("kms"), account)?;
-        let sts: Arc<dyn Extra> = Arc::new(Sts::new(Arc::clone(&keys), roles));
+        let sts = Arc::new(Sts::new(Arc::clone(&keys), roles));
+        let as_extra: Arc<dyn Extra> = sts.clone();
         Ok(Arc::new(Self {
             keys,
             authorizer,
@@ -96,7 +98,8 @@ impl Front {
             s3,
             sqs: Arc::new(sqs),
             kms: Arc::new(kms),
-            extras: RwLock::new(BTreeMap::from([("sts".to_owned(), sts)])),
+            sts,
+            extras: RwLock::new(BTreeMap::from([("sts".to_owned(), as_extra)])),
         }))
     }
 
@@ -146,6 +149,11 @@ impl Front {
     #[must_use]
     pub fn kms(&self) -> &Kms {
         &self.kms
+    }
+
+    /// Adds roles that STS issues credentials for.
+    pub fn add_roles(&self, roles: impl IntoIterator<Item = AssumableRole>) {
+        self.sts.add_roles(roles);
     }
 
     /// Sets what decides about permissions in all following calls, in place of the previous one.
@@ -265,11 +273,10 @@ impl Front {
             return (response, counts.then_some(once));
         }
         let now_seconds = i64::try_from(now_ms() / 1000).unwrap_or(i64::MAX);
-        let principal = match sigv4::verify(&request, &self.keys, now_seconds) {
-            Ok(principal) => principal,
+        let caller = match sigv4::verify(&request, &self.keys, now_seconds) {
+            Ok(key) => key.into_caller(current(&self.authorizer)),
             Err(error) => return (refused(service, error), None),
         };
-        let caller = Caller::new(principal, current(&self.authorizer));
         let body = request.body().clone();
         let (response, usage) = match service {
             Service::DynamoDb => {

@@ -6,10 +6,14 @@ use hmac::{Hmac, Mac};
 use http::{HeaderMap, Request};
 use sha2::{Digest, Sha256};
 
-use super::auth::{KeyRing, Principal};
+use super::auth::{KeyRing, KnownKey};
 
 /// How far the date of a request may be from now, in seconds.
 const SKEW_SECONDS_MAX: i64 = 900;
+
+/// The header with the session token of temporary credentials; a signed URL has a parameter of the
+/// same name.
+const TOKEN_HEADER: &str = "x-amz-security-token";
 
 /// Why a signature is not accepted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -67,7 +71,7 @@ pub fn scope<B>(request: &Request<B>) -> Option<CredentialScope> {
 }
 
 /// Verifies the signature in the headers of a request, and that its body is unchanged unless it is
-/// declared as unsigned; returns the principal whose key signed it. An error if a part is missing,
+/// declared as unsigned; returns the key that signed it. An error if a part is missing,
 /// the key is unknown or lacks its session token, the signature differs, or it was made more than
 /// 15 minutes from `now_seconds`. Signed URLs are not accepted. Which region and service are signed
 /// is not checked.
@@ -78,7 +82,7 @@ pub fn verify(
     request: &Request<Bytes>,
     keys: &KeyRing,
     now_seconds: i64,
-) -> Result<Principal, SignatureError> {
+) -> Result<KnownKey, SignatureError> {
     let headers = request.headers();
     let authorization = headers.get(http::header::AUTHORIZATION).ok_or(SignatureError::Missing)?;
     let authorization = authorization.to_str().map_err(|_| SignatureError::Incomplete)?;
@@ -97,23 +101,21 @@ pub fn verify(
     if !signs("host") || !signs("x-amz-date") || !date.starts_with(&scope.date) {
         return Err(SignatureError::Incomplete);
     }
-    let temporary = || {
-        let token = headers.get("x-amz-security-token")?.to_str().ok()?;
-        // Unsigned, the token could be added to the request of another caller.
-        let now = u64::try_from(now_seconds).unwrap_or(0);
-        keys.find_temporary(&scope.access_key_id, token, now)
-            .filter(|_| signs("x-amz-security-token"))
-    };
-    let (principal, secret) =
-        keys.find(&scope.access_key_id).or_else(temporary).ok_or(SignatureError::UnknownKey)?;
+    // Unsigned, the token could be added to the request of another caller.
+    let token = headers.get(TOKEN_HEADER).filter(|_| signs(TOKEN_HEADER));
+    let token = token.and_then(|token| token.to_str().ok());
+    let now = u64::try_from(now_seconds).unwrap_or(0);
+    let known = keys.get(&scope.access_key_id).filter(|key| key.is_valid(now) && key.takes(token));
+    let known = known.ok_or(SignatureError::UnknownKey)?;
     let canonical = canonical_request(request, signed_headers)?;
     let CredentialScope { date: day, region, service, .. } = &scope;
     let to_sign = format!(
         "AWS4-HMAC-SHA256\n{date}\n{day}/{region}/{service}/aws4_request\n{}",
         hex::encode(Sha256::digest(canonical.as_bytes()))
     );
-    let mut key =
-        hmac(format!("AWS4{}", secret.expose()).as_bytes(), day.as_bytes()).finalize().into_bytes();
+    let mut key = hmac(format!("AWS4{}", known.secret.expose()).as_bytes(), day.as_bytes())
+        .finalize()
+        .into_bytes();
     for step in [region.as_str(), service.as_str(), "aws4_request"] {
         key = hmac(&key, step.as_bytes()).finalize().into_bytes();
     }
@@ -124,7 +126,21 @@ pub fn verify(
     if (signed_at - now_seconds).abs() > SKEW_SECONDS_MAX {
         return Err(SignatureError::Expired);
     }
-    Ok(principal)
+    Ok(known)
+}
+
+/// Returns the session token of a request to S3: of a header that its signature covers, or in a
+/// signed URL. The signature is not verified. `None` without one.
+pub(super) fn session_token(headers: &HeaderMap, query: Option<&str>) -> Option<String> {
+    if let Some(authorization) = headers.get(http::header::AUTHORIZATION) {
+        let signed = part(authorization.to_str().ok()?, "SignedHeaders")?;
+        let is_signed = signed.split(';').any(|name| name == TOKEN_HEADER);
+        let token = headers.get(TOKEN_HEADER).filter(|_| is_signed)?;
+        return Some(token.to_str().ok()?.to_owned());
+    }
+    let mut pairs = url::form_urlencoded::parse(query?.as_bytes());
+    let (_, token) = pairs.find(|(name, _)| name.eq_ignore_ascii_case(TOKEN_HEADER))?;
+    Some(token.into_owned())
 }
 
 /// Returns the canonical form of a request, over which the signature is computed. An error if a

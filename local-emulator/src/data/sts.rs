@@ -1,24 +1,29 @@
 //! STS: temporary credentials of roles, by AssumeRole.
 
-use super::auth::{Caller, KeyRing, Principal, SecretAccessKey, TemporarySession};
+use super::auth::{Authorizer, Caller, KeyRing, Principal, SecretAccessKey, TemporarySession};
 use super::extra::Extra;
 use super::wire::{now_ms, text_response};
 use async_trait::async_trait;
 use bytes::Bytes;
 use http::{Request, Response};
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// Seconds for which credentials are valid, unless a call asks for another length.
 const LIFE_SECONDS: u64 = 3_600;
-/// The shortest and the longest length that a call may ask for, in seconds.
-const LIFE_RANGE: std::ops::RangeInclusive<u64> = 900..=43_200;
+/// The shortest and the longest length that a call may ask for, in seconds: callers are roles
+/// themselves on AWS, which limits such a chain to an hour.
+const LIFE_RANGE: std::ops::RangeInclusive<u64> = 900..=3_600;
+/// The most characters of a session policy.
+const POLICY_CHARS_MAX: usize = 2_048;
 
 /// A role that callers may assume if their policies allow `sts:AssumeRole` on it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AssumableRole {
     /// Its ARN.
     pub arn: String,
+    /// The principals that its trust policy names; `None` for all of the account.
+    pub trusted: Option<Vec<Principal>>,
     /// The external id that its trust policy requires; `None` requires none.
     pub external_id: Option<String>,
     /// The principal whose policies bind calls with the role's credentials.
@@ -31,7 +36,7 @@ pub struct AssumableRole {
 /// The service.
 pub(super) struct Sts {
     keys: Arc<KeyRing>,
-    roles: Vec<AssumableRole>,
+    roles: RwLock<Vec<AssumableRole>>,
 }
 
 /// A refusal: status, code and message.
@@ -40,11 +45,17 @@ struct Refusal(u16, &'static str, String);
 impl Sts {
     /// Returns the service for these roles, whose credentials are added to `keys`.
     pub(super) fn new(keys: Arc<KeyRing>, roles: Vec<AssumableRole>) -> Self {
-        Self { keys, roles }
+        Self { keys, roles: RwLock::new(roles) }
+    }
+
+    /// Adds roles.
+    pub(super) fn add_roles(&self, roles: impl IntoIterator<Item = AssumableRole>) {
+        self.roles.write().unwrap_or_else(PoisonError::into_inner).extend(roles);
     }
 
     /// Issues credentials for a role and returns the XML of the answer. Refused unless the caller's
-    /// policies allow it, the role exists, and the external id is the one that it requires.
+    /// policies allow it, the role exists and trusts the caller, and the external id is the one that
+    /// it requires. A session policy limits the credentials to what it allows, too.
     fn assume_role(
         &self,
         caller: &Caller,
@@ -64,26 +75,33 @@ impl Sts {
             None => LIFE_SECONDS,
             Some(Ok(seconds)) if LIFE_RANGE.contains(&seconds) => seconds,
             Some(_) => {
-                let why = "DurationSeconds must be from 900 to 43200".to_owned();
+                let why = "DurationSeconds must be from 900 to 3600".to_owned();
                 return Err(Refusal(400, "ValidationError", why));
             }
         };
         let denied = |why: String| Refusal(403, "AccessDenied", why);
         caller.check("sts:AssumeRole", arn).map_err(|error| denied(error.to_string()))?;
-        // As on AWS, a missing role and another external id get the same answer.
-        let role = self
-            .roles
-            .iter()
-            .find(|role| role.arn == *arn)
-            .filter(|role| {
-                role.external_id.as_ref().is_none_or(|id| parameters.get("ExternalId") == Some(id))
-            })
-            .ok_or_else(|| {
-                denied(format!(
-                    "User: {} is not authorized to perform: sts:AssumeRole on resource: {arn}",
-                    caller.principal()
-                ))
-            })?;
+        let policy = match parameters.get("Policy") {
+            Some(policy) => Some(session_policy(caller, policy)?),
+            None => None,
+        };
+        // As on AWS, a missing role, one that trusts others and another external id get the same
+        // answer.
+        let roles = self.roles.read().unwrap_or_else(PoisonError::into_inner);
+        let trusts = |role: &&AssumableRole| {
+            let mut trusted = role.trusted.iter();
+            trusted.all(|trusted| trusted.contains(caller.principal()))
+                && role
+                    .external_id
+                    .as_ref()
+                    .is_none_or(|id| parameters.get("ExternalId") == Some(id))
+        };
+        let role = roles.iter().find(|role| role.arn == *arn).filter(trusts).ok_or_else(|| {
+            denied(format!(
+                "User: {} is not authorized to perform: sts:AssumeRole on resource: {arn}",
+                caller.principal()
+            ))
+        })?;
         let life_seconds = life_seconds.min(role.life_seconds_max.unwrap_or(u64::MAX));
         let expires_at_seconds = now_ms() / 1_000 + life_seconds;
         let random = |bytes: usize| {
@@ -94,7 +112,8 @@ impl Sts {
         let id = format!("ASIA{}", random(8)?.to_uppercase());
         let (secret, token) = (random(20)?, random(64)?);
         let answer = answer(role, session, &id, &secret, &token, expires_at_seconds);
-        let session = TemporarySession { token: SecretAccessKey::new(token), expires_at_seconds };
+        let session =
+            TemporarySession { token: SecretAccessKey::new(token), expires_at_seconds, policy };
         self.keys.insert_temporary(
             id,
             role.acts_as.clone(),
@@ -135,6 +154,16 @@ impl Extra for Sts {
     fn operation(&self, request: &Request<Bytes>) -> String {
         parameters(request).remove("Action").unwrap_or_default()
     }
+}
+
+/// Returns what decides about calls with a session policy. Refused if it is too long, or this
+/// emulator cannot read it.
+fn session_policy(caller: &Caller, document: &str) -> Result<Arc<dyn Authorizer>, Refusal> {
+    if document.chars().count() > POLICY_CHARS_MAX {
+        let why = format!("Policy must have at most {POLICY_CHARS_MAX} characters");
+        return Err(Refusal(400, "ValidationError", why));
+    }
+    caller.session_policy(document).map_err(|why| Refusal(400, "MalformedPolicyDocument", why))
 }
 
 /// Returns the parameters of a call, which are a form in its body.

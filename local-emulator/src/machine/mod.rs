@@ -209,6 +209,7 @@ impl LocalMachine {
             );
         }
         data.set_authorizer(Arc::new(policies));
+        data.add_roles(plan.assumable_roles());
 
         let equip = |id: &str| equipment(&plan, &keys, &data, data_address, &origin.region, id);
         let (functions, processes) = match options.functions {

@@ -113,13 +113,14 @@ pub struct Policies {
 }
 
 impl Policies {
-    /// Returns the policies of a plan: of every function by its id, and of `executor` if there is
-    /// one. The operator has none.
+    /// Returns the policies of a plan: of every function by its id, of `executor` if there is one,
+    /// and of every role that these may assume by its name. The operator has none.
     #[must_use]
     pub fn of(plan: &crate::template::TemplatePlan) -> Self {
         let owned =
             plan.principals().map(|(principal, policy)| (principal.to_owned(), policy.clone()));
-        Self { by_principal: owned.collect() }
+        let of_roles = plan.roles.iter().map(|role| (role.name.clone(), role.policy.clone()));
+        Self { by_principal: owned.chain(of_roles).collect() }
     }
 
     /// Returns the decision of `principal`'s policy, as [`Policy::decide`]; an unknown principal is

@@ -36,7 +36,8 @@ const CALLS: &[(&str, &[&str])] = &[
     ("s3:GetObject", OBJECTS),
     ("s3:PutObject", OBJECTS),
     ("s3:DeleteObject", OBJECTS),
-    ("s3:ListBucket", &["bucket"]),
+    ("s3:AbortMultipartUpload", OBJECTS),
+    ("s3:ListBucket", &["bucket", "uploads"]),
     ("sqs:SendMessage", QUEUES),
     ("sqs:ReceiveMessage", QUEUES),
     ("sqs:DeleteMessage", QUEUES),
@@ -61,7 +62,7 @@ const CALLS: &[(&str, &[&str])] = &[
     ("ec2:CreateTags", &["instance"]),
     ("ec2:DescribeInstances", &["*"]),
     ("ec2:DescribeImages", &["*"]),
-    ("sts:AssumeRole", &["node-role", "another-role"]),
+    ("sts:AssumeRole", &["node-role", "upload-role", "another-role"]),
     ("iam:PassRole", &["*"]),
 ];
 
@@ -115,6 +116,7 @@ const OBJECTS: &[&str] = &[
     "returned/1",
     "keys/1.pem",
     "oidc/1.pem",
+    "uploads/1",
 ];
 
 const QUEUES: &[&str] = &[
@@ -149,11 +151,14 @@ fn arn(plan: &TemplatePlan, action: &str, short: &str) -> String {
             plan.tables[0].arn.clone() + short.strip_prefix("table").unwrap_or_default()
         }
         ("s3", "bucket") => plan.buckets[0].arn.clone(),
+        ("s3", "uploads") => plan.buckets[1].arn.clone(),
+        ("s3", "uploads/1") => format!("{}/1", plan.buckets[1].arn),
         ("s3", key) => format!("{}/{key}", plan.buckets[0].arn),
         ("sqs", name) => format!("arn:aws:sqs:us-east-1:000000000000:sluice-{name}"),
         ("kms", _) => plan.keys[0].arn.clone(),
         ("ec2", "instance") => "arn:aws:ec2:us-east-1:000000000000:instance/i-1".to_owned(),
         ("sts", "node-role") => NODE_ROLE.to_owned(),
+        ("sts", "upload-role") => plan.roles[0].arn.clone(),
         ("sts", other) => format!("arn:aws:iam::123456789012:role/{other}"),
         (_, other) => other.to_owned(),
     }
@@ -168,7 +173,8 @@ fn table_of_allowed() -> String {
         .with("aws:ResourceTag/sluice:provider", "here")
         .with("s3:if-none-match", "*");
     let mut text = String::new();
-    for (principal, _) in plan.principals() {
+    let roles = plan.roles.iter().map(|role| role.name.as_str());
+    for principal in plan.principals().map(|(principal, _)| principal).chain(roles) {
         writeln!(text, "{principal}").unwrap();
         for (action, shorts) in CALLS {
             let allowed: Vec<_> = shorts
@@ -360,6 +366,24 @@ fn functions_that_write_records_may_quarantine_unreadable_ones() {
         assert_eq!(may(principal, "quarantine"), writes && principal != "api", "{principal}");
         assert!(!may(principal, "of-no-kind#1"), "{principal}");
     }
+}
+
+/// Z4.8, C2.2: executors issue upload credentials by a role that nothing else may assume, and that
+/// may only upload.
+#[test]
+fn only_the_executor_may_assume_the_upload_role() {
+    let plan = our_plan();
+    let [role] = plan.roles.as_slice() else { panic!("{:?}", plan.roles) };
+    assert_eq!(role.trusted, ["executor"]);
+    let policies = Policies::of(&plan);
+    for (principal, _) in plan.principals() {
+        let decision = policies.decide(principal, "sts:AssumeRole", &role.arn, &Context::none());
+        let expected = principal == "executor";
+        assert_eq!(decision == PolicyDecision::Allowed, expected, "{principal}");
+    }
+    let executor = &plan.executor.as_ref().unwrap().environment;
+    assert_eq!(executor["SLUICE_UPLOAD_ROLE"], role.arn);
+    assert_eq!(executor["SLUICE_UPLOAD_BUCKET"], plan.buckets[1].name);
 }
 
 /// C2.2

@@ -84,8 +84,11 @@ const ROLE: Properties = &[
     ("Policies.PolicyName", NAMED),
     ("Policies.PolicyDocument", Provided),
     ("ManagedPolicyArns", Provided),
-    ("AssumeRolePolicyDocument", Otherwise("each function is given keys of its own")),
+    ("AssumeRolePolicyDocument", Provided),
 ];
+
+const ROLE_POLICY: Properties =
+    &[("PolicyName", NAMED), ("RoleName", Provided), ("PolicyDocument", Provided)];
 
 const MANAGED_POLICY: Properties = &[("PolicyDocument", Provided), ("Description", NAMED)];
 
@@ -181,6 +184,7 @@ fn properties_of(kind: &str) -> Option<Properties> {
         "AWS::SQS::Queue" => QUEUE,
         "AWS::KMS::Key" => KEY,
         "AWS::IAM::Role" => ROLE,
+        "AWS::IAM::RolePolicy" => ROLE_POLICY,
         "AWS::IAM::ManagedPolicy" => MANAGED_POLICY,
         "AWS::Serverless::Function" => FUNCTION,
         "AWS::Serverless::HttpApi" => HTTP_API,

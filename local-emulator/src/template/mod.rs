@@ -17,8 +17,8 @@ mod tests;
 
 pub use plan::{
     AttributeType, BucketPlan, ExecutorPlan, FunctionPlan, IndexPlan, KeyAttributePlan, KeyPlan,
-    KeySchema, MessageQueuePlan, QueueKind, RedrivePlan, ResponseFormat, RouteMethod, RoutePlan,
-    SchedulePlan, SourcePlan, TablePlan, TemplatePlan,
+    KeySchema, MessageQueuePlan, QueueKind, RedrivePlan, ResponseFormat, RolePlan, RouteMethod,
+    RoutePlan, SchedulePlan, SourcePlan, TablePlan, TemplatePlan,
 };
 
 use std::collections::BTreeMap;

@@ -1,6 +1,7 @@
 //! The plan of a machine, read from a template: tables, buckets, queues, keys, functions and event
 //! sources.
 
+use crate::data::{AssumableRole, Principal};
 use crate::policy::Policy;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
@@ -26,6 +27,8 @@ pub struct TemplatePlan {
     pub routes: Vec<RoutePlan>,
     /// The executor, where the template has one.
     pub executor: Option<ExecutorPlan>,
+    /// The roles that functions or the executor may assume.
+    pub roles: Vec<RolePlan>,
     pub(crate) ignored: Vec<String>,
     pub(crate) elsewhere: Vec<String>,
     pub(crate) absent: BTreeMap<String, BTreeSet<String>>,
@@ -64,6 +67,18 @@ impl TemplatePlan {
     #[must_use]
     pub fn queue(&self, arn: &str) -> Option<&MessageQueuePlan> {
         self.queues.iter().find(|queue| queue.arn == arn)
+    }
+
+    /// Returns the roles as STS needs them: each acts as the principal of its name, with the
+    /// policies of [`crate::policy::Policies::of`].
+    pub fn assumable_roles(&self) -> impl Iterator<Item = AssumableRole> {
+        self.roles.iter().map(|role| AssumableRole {
+            arn: role.arn.clone(),
+            trusted: Some(role.trusted.iter().map(Principal::new).collect()),
+            external_id: None,
+            acts_as: Principal::new(&role.name),
+            life_seconds_max: None,
+        })
     }
 
     /// Returns each function's id and, if there is an executor, `executor`, with its policy.
@@ -205,6 +220,8 @@ pub struct FunctionPlan {
     pub asynchronous_retries: u32,
     /// Its environment, references resolved.
     pub environment: BTreeMap<String, String>,
+    /// The ARN of its role.
+    pub role_arn: String,
     /// What its role may do.
     pub policy: Policy,
 }
@@ -269,7 +286,22 @@ pub enum RouteMethod {
 pub struct ExecutorPlan {
     /// Its environment, references resolved.
     pub environment: BTreeMap<String, String>,
+    /// The ARN of its task role.
+    pub role_arn: String,
     /// What its task role may do.
+    pub policy: Policy,
+}
+
+/// A role that trusts roles of the template.
+#[derive(Debug, Clone)]
+pub struct RolePlan {
+    /// Physical name, by which policies know it as a principal.
+    pub name: String,
+    /// `arn:aws:iam::ACCOUNT:role/NAME`.
+    pub arn: String,
+    /// The principals that may assume it: ids of functions, or [`ExecutorPlan::PRINCIPAL`].
+    pub trusted: Vec<String>,
+    /// What it may do.
     pub policy: Policy,
 }
 

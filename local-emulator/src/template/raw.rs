@@ -84,6 +84,49 @@ pub(super) struct Role {
     pub(super) policies: Vec<InlinePolicy>,
     #[serde(default)]
     pub(super) managed_policy_arns: Vec<String>,
+    pub(super) assume_role_policy_document: TrustPolicy,
+}
+
+/// Who may assume a role. An unknown part is an error: not applied, it would allow more than AWS.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+pub(super) struct TrustPolicy {
+    #[serde(rename = "Version")]
+    _version: String,
+    pub(super) statement: Vec<TrustStatement>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase", deny_unknown_fields)]
+pub(super) struct TrustStatement {
+    #[serde(rename = "Effect")]
+    _effect: AllowedEffect,
+    pub(super) principal: TrustedPrincipal,
+    pub(super) action: String,
+}
+
+/// The only effect of a trust policy that is known.
+#[derive(Deserialize)]
+enum AllowedEffect {
+    Allow,
+}
+
+/// A service, which is given keys of its own here, or a role.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+pub(super) struct TrustedPrincipal {
+    #[serde(rename = "Service")]
+    _service: Option<String>,
+    #[serde(rename = "AWS")]
+    pub(super) role_arn: Option<String>,
+}
+
+/// A policy of a role that is a resource of its own.
+#[derive(Deserialize)]
+#[serde(rename_all = "PascalCase")]
+pub(super) struct RolePolicy {
+    pub(super) role_name: String,
+    pub(super) policy_document: crate::policy::Document,
 }
 
 #[derive(Deserialize)]

@@ -3,8 +3,9 @@
 
 use super::intrinsic::Scope;
 use super::{
-    BucketPlan, DeploymentTarget, ExecutorPlan, FunctionPlan, KeyPlan, ResponseFormat, RouteMethod,
-    RoutePlan, SchedulePlan, SourcePlan, TemplateError, TemplatePlan, known, raw, store,
+    BucketPlan, DeploymentTarget, ExecutorPlan, FunctionPlan, KeyPlan, ResponseFormat, RolePlan,
+    RouteMethod, RoutePlan, SchedulePlan, SourcePlan, TemplateError, TemplatePlan, known, raw,
+    store,
 };
 use crate::policy::{Document, Policy};
 use serde::de::DeserializeOwned;
@@ -44,7 +45,9 @@ pub(super) fn plan(
         Some(function) => typed(&scope, "Globals", function)?,
         None => raw::Function::default(),
     };
-    let policies = policies(&scope, resources)?;
+    let roles = roles(&scope, resources)?;
+    let policies: BTreeMap<String, Policy> =
+        roles.iter().map(|role| (role.plan.arn.clone(), role.plan.policy.clone())).collect();
     for (logical, resource) in resources {
         let logical = logical.as_str().unwrap_or_default();
         let empty = Yaml::Mapping(Mapping::new());
@@ -91,7 +94,42 @@ pub(super) fn plan(
             return Err(TemplateError::shape(&source.function, problem));
         }
     }
+    plan.roles = assumable(roles, &plan)?;
     Ok(plan)
+}
+
+/// A role of the template, with the ARNs of the roles that it trusts; the principals that have these
+/// are not known yet.
+struct ResolvedRole {
+    plan: RolePlan,
+    trusted_arns: Vec<String>,
+}
+
+/// Returns the roles that trust others, with the principals that have these. An error for a role
+/// that trusts something else than the role of a function or of the executor.
+fn assumable(
+    roles: Vec<ResolvedRole>,
+    plan: &TemplatePlan,
+) -> Result<Vec<RolePlan>, TemplateError> {
+    let of_functions = plan.functions.iter().map(|function| (&function.role_arn, &*function.id));
+    let of_executor =
+        plan.executor.iter().map(|executor| (&executor.role_arn, ExecutorPlan::PRINCIPAL));
+    let principals: Vec<(&String, &str)> = of_functions.chain(of_executor).collect();
+    let mut found = Vec::new();
+    for ResolvedRole { plan: mut role, trusted_arns } in roles {
+        for arn in &trusted_arns {
+            let mut having = principals.iter().filter(|(of, _)| *of == arn).peekable();
+            if having.peek().is_none() {
+                let problem = format!("trusts {arn}, which is no role of a function or executor");
+                return Err(TemplateError::shape(&role.name, problem));
+            }
+            role.trusted.extend(having.map(|(_, principal)| (*principal).to_owned()));
+        }
+        if !role.trusted.is_empty() {
+            found.push(role);
+        }
+    }
+    Ok(found)
 }
 
 struct Named<'a> {
@@ -134,13 +172,10 @@ fn typed<T: DeserializeOwned>(
         .map_err(|source| TemplateError::Fields { place: logical.to_owned(), source })
 }
 
-/// Returns each role's policy by the role's ARN: its own statements and those of the managed
-/// policies that it names. Managed policies that are not in the template, AWS's own, are left out.
+/// Returns each role with its policy: its own statements, and those of the managed policies that it
+/// names and of policies that name it. Managed policies that are not in the template, AWS's own, are left out.
 /// Roles and managed policies without properties are left out, too.
-fn policies(
-    scope: &Scope<'_>,
-    resources: &Mapping,
-) -> Result<BTreeMap<String, Policy>, TemplateError> {
+fn roles(scope: &Scope<'_>, resources: &Mapping) -> Result<Vec<ResolvedRole>, TemplateError> {
     let of_kind = |wanted: &'static str| {
         resources.iter().filter(move |(_, resource)| kind(resource) == wanted).filter_map(
             |(logical, resource)| Some((logical.as_str()?, resource.get("Properties")?)),
@@ -152,7 +187,7 @@ fn policies(
         let arn = scope.resolve(logical, &tagged("Ref", logical)).map(into_text)?;
         managed.insert(arn, statements(logical, vec![raw.policy_document])?);
     }
-    let mut roles = BTreeMap::new();
+    let mut roles = Vec::new();
     for (logical, properties) in of_kind("AWS::IAM::Role") {
         let raw: raw::Role = typed(scope, logical, properties)?;
         let documents = raw.policies.into_iter().map(|inline| inline.policy_document).collect();
@@ -167,13 +202,24 @@ fn policies(
                 }
             }
         }
-        roles.insert(
-            scope.arn(
-                "AWS::IAM::Role",
-                &into_text(scope.resolve(logical, &tagged("Ref", logical))?),
-            ),
-            policy,
-        );
+        let trust = raw.assume_role_policy_document.statement;
+        if let Some(other) = trust.iter().find(|one| one.action != "sts:AssumeRole") {
+            let problem = format!("has a trust policy for {}, which is not known", other.action);
+            return Err(TemplateError::shape(logical, problem));
+        }
+        let name = into_text(scope.resolve(logical, &tagged("Ref", logical))?);
+        let arn = scope.arn("AWS::IAM::Role", &name);
+        roles.push(ResolvedRole {
+            plan: RolePlan { name, arn, trusted: Vec::new(), policy },
+            trusted_arns: trust.into_iter().filter_map(|one| one.principal.role_arn).collect(),
+        });
+    }
+    for (logical, properties) in of_kind("AWS::IAM::RolePolicy") {
+        let raw: raw::RolePolicy = typed(scope, logical, properties)?;
+        let role = roles.iter_mut().find(|role| role.plan.name == raw.role_name);
+        let role =
+            role.ok_or_else(|| TemplateError::shape(logical, "needs a RoleName of the template"))?;
+        role.plan.policy.extend(&statements(logical, vec![raw.policy_document])?);
     }
     Ok(roles)
 }
@@ -198,8 +244,9 @@ fn function(
     raw: raw::Function,
 ) -> Result<(), TemplateError> {
     let Named { logical, name, arn } = named;
-    let role = raw.role.as_ref().and_then(|role| policies.get(role));
-    let policy = role
+    let role_arn = raw.role.unwrap_or_default();
+    let policy = policies
+        .get(&role_arn)
         .ok_or_else(|| TemplateError::shape(logical, "needs a Role that is in the template"))?
         .clone();
     let mut environment = common.environment.variables.clone();
@@ -240,6 +287,7 @@ fn function(
         reserved_concurrency: raw.reserved_concurrent_executions,
         asynchronous_retries: retries.unwrap_or(default::ASYNCHRONOUS_RETRIES),
         environment,
+        role_arn,
         policy,
     });
     Ok(())
@@ -281,6 +329,7 @@ fn executor(
         raw.container_definitions.into_iter().flat_map(|container| container.environment);
     Ok(ExecutorPlan {
         environment: variables.map(|variable| (variable.name, variable.value)).collect(),
+        role_arn: raw.task_role_arn,
         policy,
     })
 }

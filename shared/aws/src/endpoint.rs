@@ -53,6 +53,14 @@ impl DataService {
     /// Returns the name of the service, and its URL if it is not at Amazon's own endpoint, as in
     /// `SQS at http://127.0.0.1:4566`.
     pub(crate) fn place(self, sdk_config: &SdkConfig) -> String {
+        match self.own_url(sdk_config) {
+            Some(url) => format!("{self} at {url}"),
+            None => self.to_string(),
+        }
+    }
+
+    /// Returns the URL of the service that a configuration sets; `None` for Amazon's own endpoint.
+    pub(crate) fn own_url(self, sdk_config: &SdkConfig) -> Option<String> {
         let key = ServiceConfigKey::builder()
             .service_id(self.name())
             .env(URL_VARIABLE)
@@ -60,10 +68,7 @@ impl DataService {
             .build();
         let own = sdk_config.service_config().zip(key.ok());
         let own = own.and_then(|(settings, key)| settings.load_config(key));
-        match own.as_deref().or(sdk_config.endpoint_url()) {
-            Some(url) => format!("{self} at {url}"),
-            None => self.to_string(),
-        }
+        own.or_else(|| sdk_config.endpoint_url().map(str::to_owned))
     }
 }
 

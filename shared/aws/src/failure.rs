@@ -1,11 +1,11 @@
 //! Converts failures of the SDK to errors of the ports.
 
-use crate::endpoint::DataService;
 use aws_smithy_runtime_api::client::result::SdkError;
 use aws_smithy_types::error::display::DisplayErrorContext;
 use aws_smithy_types::error::metadata::ProvideErrorMetadata;
 use sluice_runtime::PortError;
 use std::error::Error;
+use std::fmt;
 
 /// Codes with which the services ask to slow down. The call then had no effect.
 const THROTTLED: [&str; 12] = [
@@ -32,7 +32,7 @@ pub(crate) fn is_throttling(code: &str) -> bool {
 /// answer. It counts as throttled if the code asks to slow down; otherwise it counts as a call that may
 /// have taken effect.
 pub(crate) fn failed<E, R>(
-    service: DataService,
+    service: impl fmt::Display,
     attempt: impl Into<String>,
     error: SdkError<E, R>,
 ) -> PortError

@@ -1,5 +1,5 @@
 //! The ports on AWS: DynamoDB, S3, SQS, KMS, the system's clock and the operating system's
-//! randomness.
+//! randomness; and sessions of roles by STS.
 //!
 //! [`ports`] makes them from an SDK configuration and [`AwsSettings`]; [`ports_from_environment`]
 //! does so from a function's environment. Types of the SDK go no further than that argument: every
@@ -17,6 +17,7 @@ pub mod provision;
 mod queues;
 mod records;
 pub mod removal;
+mod role_sessions;
 mod seal;
 mod settings;
 mod system;
@@ -25,6 +26,7 @@ mod system;
 mod tests;
 
 pub use aws_config::SdkConfig;
+pub use role_sessions::{StsSessions, object_storage_address};
 pub use settings::{AwsSettings, BucketAddress, GroupsOnStandardQueues, SettingsError};
 pub use system::{OsEntropy, SystemClock};
 
@@ -54,6 +56,10 @@ pub async fn ports(sdk_config: &SdkConfig, settings: AwsSettings) -> Ports {
 /// [`SettingsError`] names every variable that is missing.
 pub async fn ports_from_environment() -> Result<Ports, SettingsError> {
     let settings = AwsSettings::from_environment()?;
-    let sdk_config = aws_config::load_defaults(BehaviorVersion::latest()).await;
-    Ok(ports(&sdk_config, settings).await)
+    Ok(ports(&sdk_config_from_environment().await, settings).await)
+}
+
+/// Returns the SDK configuration with the SDK's usual sources of region, credentials and endpoint.
+pub async fn sdk_config_from_environment() -> SdkConfig {
+    aws_config::load_defaults(BehaviorVersion::latest()).await
 }

@@ -131,6 +131,39 @@ pub struct Order {
     pub end: Option<EndWithoutRun>,
 }
 
+impl Order {
+    /// Returns the order of a voting build whose first attempt is its last, for tests to change what
+    /// matters to them: a new field has its value in one place. It has no nodes, parents, bundle and
+    /// end, is of the item `item` and of a pipeline that runs before review, and names the objects
+    /// `graph` and `speculation`.
+    pub fn sample(build: BuildId, queue: QueueKey, job: JobName, change: ChangeRef) -> Self {
+        Self {
+            build,
+            queue,
+            item: "item".into(),
+            generation: 1,
+            job,
+            attempt: 1,
+            max_attempts: 1,
+            voting: true,
+            graph: "graph".to_owned(),
+            speculation: "speculation".to_owned(),
+            change,
+            event_id: String::new(),
+            post_review: false,
+            parents: Vec::new(),
+            providers: Vec::new(),
+            nodeset: 0,
+            merge_commit: None,
+            bundle: Vec::new(),
+            shared_with: Vec::new(),
+            request: None,
+            ordered_at: Timestamp(1),
+            end: None,
+        }
+    }
+}
+
 /// The end of a build that no executor is asked to run: its job is `noop`, or cannot run at all.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct EndWithoutRun {

@@ -3,8 +3,8 @@
 //!
 //! [`port`] defines what a function may touch (records, objects, queues, clock, seal, entropy).
 //! [`cell`] commits and sends, [`batch`] reconciles one cell per queue message, and [`quarantine`]
-//! stores unreadable messages and halts broken cells. [`zone_builds`] are those that wait for an
-//! executor of a zone.
+//! stores unreadable messages and halts broken cells. [`role_session`] issues temporary credentials.
+//! [`zone_builds`] are builds that wait for an executor of a zone.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
 pub mod batch;
@@ -14,6 +14,7 @@ pub mod object;
 pub mod port;
 pub mod quarantine;
 pub mod record;
+pub mod role_session;
 pub mod zone_builds;
 
 pub use cell::{CellCommit, CommitOutcome};

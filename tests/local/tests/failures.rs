@@ -47,6 +47,20 @@ fn builds(set: &Value) -> Vec<(&str, &str, &str)> {
         .collect()
 }
 
+/// Z4.8: a local system issues upload credentials with what the template names, and they upload to
+/// one container only: the job sees both.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_job_uploads_to_its_container_on_the_local_system() {
+    let system = System::start(UpOptions::default()).await.unwrap();
+    configure(&system, ["uploading", "noop"]).await.unwrap();
+    let forge = system.forge().unwrap();
+    let change = forge.propose(ONE, "Upload", &[("greetings/up", "Hi!\n")]).await.unwrap();
+    approve(&system, &change).await.unwrap();
+    entered(&system, &change).await.unwrap();
+    let set = decided(&system, &change).await.unwrap();
+    assert_eq!(text(&set, "result"), "SUCCESS", "{set}");
+}
+
 /// Z1.3, Z1.5: two requests of three nodes share a quota of five: one waits for the other, both are
 /// served, and there are never more than five nodes.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -148,9 +148,11 @@ fn all_keys_of_a_zuul_are_imported_at_once(system: &System) {
     let entry = |key: &str| json!({"schema": 1, "keys": [{"version": 0, "created": 1, "private_key": key}]});
     let path = |name: &str, kind: &str| format!("/keystorage/{CONNECTION}/org/org%2F{name}/{kind}");
     let (secrets, ssh) = (locked_key(password), locked_key(password));
+    let of_tenant = format!("/keystorage2/tenant/{TENANT}/ssh");
     let mut export = json!({"keys": {
         path("moved", "secrets"): entry(&secrets),
         path("moved", "ssh"): entry(&ssh),
+        of_tenant.clone(): entry(&ssh),
         "/keystorage/elsewhere/org/org%2Fx/ssh": entry(&ssh),
         path("locked", "ssh"): entry(&locked_key("another password")),
     }});
@@ -166,10 +168,11 @@ fn all_keys_of_a_zuul_are_imported_at_once(system: &System) {
         (output.status.success(), text)
     };
     let (succeeded, text) = import(&export);
-    assert!(!succeeded && text.contains("2 imported, 0 the same, 0 different, 2 failed"), "{text}");
+    assert!(!succeeded && text.contains("3 imported, 0 the same, 0 different, 2 failed"), "{text}");
     for line in [
         format!("imported {}", path("moved", "secrets")),
         format!("imported {}", path("moved", "ssh")),
+        format!("imported {of_tenant}"),
         "failed /keystorage/elsewhere/org/org%2Fx/ssh: there is no connection elsewhere".to_owned(),
         format!("failed {}: the password does not open it", path("locked", "ssh")),
     ] {
@@ -206,11 +209,9 @@ fn all_keys_of_a_zuul_are_imported_at_once(system: &System) {
     let derived = Command::new("ssh-keygen").args(["-y", "-f", &file("plain")]).output().unwrap();
     assert_eq!(shown.trim(), String::from_utf8(derived.stdout).unwrap().trim());
 
-    // A tenant's key is made when it is first shown, and is the one that the API serves.
-    let tenant = || system.run(&["key", "tenant", "--tenant", TENANT], "").unwrap().stdout;
-    let made = String::from_utf8(tenant()).unwrap();
-    assert!(made.starts_with("ssh-rsa AAAA"), "{made}");
-    assert_eq!(made.as_bytes(), tenant());
+    // The tenant's is the imported one, too.
+    let tenant = system.run(&["key", "tenant", "--tenant", TENANT], "").unwrap();
+    assert_eq!(String::from_utf8(tenant.stdout).unwrap(), shown);
 }
 
 /// Returns the host in the names of the projects of the system's forge.

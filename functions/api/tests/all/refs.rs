@@ -58,28 +58,14 @@ async fn pushed(ports: &Ports) -> (ItemId, BuildId) {
     item.jobs.push(job);
     item.builds.push(built.clone());
     let order = Order {
-        build: built.clone(),
-        queue: queue.clone(),
         item: id.clone(),
-        generation: 1,
-        job: "unit".into(),
-        attempt: 1,
         max_attempts: 3,
-        voting: true,
         graph: "jobs/unit".into(),
         speculation: "speculations/x".into(),
-        change,
         event_id: event.to_string(),
         post_review: true,
-        parents: Vec::new(),
-        providers: Vec::new(),
-        nodeset: 0,
-        merge_commit: None,
-        bundle: Vec::new(),
-        shared_with: Vec::new(),
-        request: None,
         ordered_at: RECEIVED.plus_seconds(2),
-        end: None,
+        ..Order::sample(built.clone(), queue.clone(), "unit".into(), change)
     };
     let run = Run {
         build: built.clone(),

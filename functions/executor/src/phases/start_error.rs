@@ -7,6 +7,7 @@ use crate::include::IncludeError;
 use crate::inventory::ReservedName;
 use crate::playbook_checkouts::PrepareError;
 use crate::ssh;
+use crate::uploads::UploadsError;
 use crate::workspace::WorkspaceError;
 use sluice_model::build::BuildResult;
 use sluice_model::job::ANSIBLE_VERSIONS;
@@ -48,6 +49,9 @@ pub(super) enum StartError {
         "secret {secret} of {project} requests an OIDC token that cannot be issued: {source}; correct its `oidc`"
     )]
     Token { secret: String, project: String, source: IdTokenError },
+    /// The job cannot have the upload credentials that it requests.
+    #[error(transparent)]
+    Uploads(#[from] UploadsError),
     /// There is no such version of Ansible.
     #[error(
         "the job uses Ansible version {version}, which is not supported; supported versions are {}: change its ansible-version",
@@ -69,6 +73,7 @@ impl StartError {
             | Self::Include(IncludeError::Missing { .. } | IncludeError::Unreadable { .. })
             | Self::Secret { .. }
             | Self::Token { .. }
+            | Self::Uploads(_)
             | Self::AnsibleVersion { .. } => BuildResult::ConfigError,
             Self::Workspace(error)
             | Self::Include(IncludeError::Workspace(error))

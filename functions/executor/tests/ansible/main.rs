@@ -19,5 +19,6 @@ mod rights;
 mod secrets;
 mod streams;
 mod support;
+mod uploads;
 mod variables;
 mod zuul_jobs;

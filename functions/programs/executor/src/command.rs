@@ -2,6 +2,7 @@
 
 use crate::playbook_options::PlaybookOptions;
 use crate::running::{ExecutorOptions, RunningExecutor};
+use crate::upload_options::UploadOptions;
 use anyhow::Context as _;
 use clap::Args;
 use sluice_executor::service::admission::AdmissionLimits;
@@ -68,6 +69,9 @@ pub struct ExecutorArguments {
     /// What playbooks find on this machine, and reach from it.
     #[command(flatten)]
     pub playbooks: PlaybookOptions,
+    /// Where jobs upload to.
+    #[command(flatten)]
+    pub uploads: UploadOptions,
 }
 
 /// Reads the value of `--load-max`.
@@ -99,8 +103,17 @@ pub async fn run(arguments: ExecutorArguments) -> anyhow::Result<()> {
         starting_max: arguments.starting_max.map_or(default.starting_max, |max| max as usize),
     };
     let zone = ServedZone::new(arguments.zone.as_deref(), arguments.allow_unzoned);
-    let ExecutorArguments { state, slots, logs, drain, allow_root, with_parent, playbooks, .. } =
-        arguments;
+    let ExecutorArguments {
+        state,
+        slots,
+        logs,
+        drain,
+        allow_root,
+        with_parent,
+        playbooks,
+        uploads,
+        ..
+    } = arguments;
     // A local system runs as the user that started it.
     anyhow::ensure!(
         with_parent || allow_root || !sluice_executor::sandbox::is_root(),
@@ -109,7 +122,10 @@ pub async fn run(arguments: ExecutorArguments) -> anyhow::Result<()> {
     let lines = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     tracing_subscriber::fmt().with_ansi(false).with_env_filter(lines).init();
     let stop = stop_signal()?;
-    let ports = sluice_aws::ports_from_environment().await?;
+    let settings = sluice_aws::AwsSettings::from_environment()?;
+    let sdk_config = sluice_aws::sdk_config_from_environment().await;
+    let uploads = uploads.site(&sdk_config)?;
+    let ports = sluice_aws::ports(&sdk_config, settings).await;
     let web_root = std::env::var(WEB_VARIABLE)
         .context("SLUICE_WEB is not set: set it to the address of the pages, ending in /")?;
     let running = RunningExecutor::start(
@@ -124,6 +140,7 @@ pub async fn run(arguments: ExecutorArguments) -> anyhow::Result<()> {
             drain_seconds: drain,
             ansible: None,
             playbooks,
+            uploads,
         },
     )
     .await?;

@@ -6,7 +6,7 @@ use anyhow::Context as _;
 use sluice_executor::service::admission::AdmissionLimits;
 use sluice_executor::service::zone::ServedZone;
 use sluice_executor::service::{ExecutorService, ExecutorSettings};
-use sluice_executor::{Ansible, AnsibleSettings};
+use sluice_executor::{Ansible, AnsibleSettings, UploadSite};
 use sluice_records::pool_key::PoolKey;
 use sluice_runtime::Ports;
 use std::io::Write as _;
@@ -41,6 +41,8 @@ pub struct ExecutorOptions {
     pub ansible: Option<PathBuf>,
     /// What playbooks find on this machine, and reach from it.
     pub playbooks: PlaybookOptions,
+    /// Where jobs upload to with credentials of their own; `None` issues none.
+    pub uploads: Option<UploadSite>,
 }
 
 /// A running executor.
@@ -74,6 +76,7 @@ impl RunningExecutor {
             settings.prefix = prefix;
         }
         options.playbooks.apply(&mut settings)?;
+        settings.uploads = options.uploads;
         let hostname = settings.hostname.clone();
         let runner = Ansible::new(settings).await?;
         let key = key_file(&state)?;

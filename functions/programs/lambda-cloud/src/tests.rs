@@ -28,6 +28,7 @@ impl Site {
         let directory = tempfile::tempdir().unwrap();
         let role = AssumableRole {
             arn: ROLE.to_owned(),
+            trusted: None,
             external_id: Some("us-1".to_owned()),
             acts_as: Principal::new("nodes"),
             life_seconds_max: None,

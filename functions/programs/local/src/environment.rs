@@ -31,7 +31,7 @@ pub(crate) async fn in_process(
 
 /// Returns the SDK configuration of a caller inside this process, with its own credentials. Its
 /// calls go to the emulator without a socket. Missing keys are empty.
-fn sdk_config(equipment: &Equipment) -> SdkConfig {
+pub(crate) fn sdk_config(equipment: &Equipment) -> SdkConfig {
     let keys: BTreeMap<_, _> = equipment.credentials.environment().into_iter().collect();
     let key = |name: &str| keys.get(name).cloned().unwrap_or_default();
     let credentials = Credentials::new(

@@ -71,6 +71,7 @@ impl LocalExecutor {
             drain_seconds: 0,
             ansible: None,
             playbooks: options.playbooks.clone(),
+            uploads: services.upload_site()?,
         };
         let environment = services.executor(data.join("cache/executor")).await?;
         Ok(Self::InProcess(

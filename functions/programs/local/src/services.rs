@@ -1,13 +1,14 @@
 //! The data services of a local system and what invokes its functions: the emulator's machine, or
 //! another endpoint.
 
-use crate::environment::in_process;
+use crate::environment::{in_process, sdk_config};
 use crate::external_services::ExternalServices;
 use anyhow::{Context as _, bail};
 use sluice_emulator::data::Kill;
 use sluice_emulator::machine::{Equipment, LocalMachine};
 use sluice_emulator::policy::OPERATOR;
 use sluice_emulator::template::{ExecutorPlan, TemplatePlan};
+use sluice_executor_program::{UploadOptions, UploadSite};
 use sluice_handler::FunctionEnvironment;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -63,6 +64,16 @@ impl Services {
             }
             Self::ExternalServices(elsewhere) => elsewhere.environment_for(cache).await,
         }
+    }
+
+    /// Returns where the jobs of an executor in this process upload to, with the bucket and the role
+    /// of the template. `None` with another endpoint, which has no role of the template.
+    pub(super) fn upload_site(&self) -> anyhow::Result<Option<UploadSite>> {
+        let Self::Machine(machine) = self else { return Ok(None) };
+        let equipment = equipment(machine, ExecutorPlan::PRINCIPAL)?;
+        let options =
+            UploadOptions::from_variables(|name| equipment.environment.get(name).cloned());
+        options.site(&sdk_config(&equipment))
     }
 
     /// Returns the executor's variables and credentials, for a process of its own. An error with

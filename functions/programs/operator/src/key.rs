@@ -32,7 +32,7 @@ pub enum KeyCommand {
     /// Print the public SSH key of a tenant, as a line for authorized_keys. All its jobs use it
     Tenant(TenantSelector),
     /// Import the keys in a file of `zuul-admin export-keys`: those of secrets and the SSH keys of
-    /// projects. An existing key is never replaced
+    /// projects and tenants. An existing key is never replaced
     ///
     /// The password of Zuul's key store comes from a file or from SLUICE_KEYSTORE_PASSWORD. Exits
     /// with 1 if a key could not be imported, or if there is another one in its place.

@@ -9,7 +9,9 @@ use s3s::auth::{Credentials, S3Auth, SecretKey};
 use s3s::{S3Result, s3_error};
 
 use super::super::account::Account;
-use super::super::auth::{Caller, KeyRing};
+use super::super::auth::{Caller, KeyRing, KnownKey};
+use super::super::sigv4;
+use super::super::wire::now_ms;
 use super::Policies;
 
 /// Learns whether the caller of one request proved who it is: a refusal by a policy and one for a
@@ -43,9 +45,22 @@ impl Guard {
     pub fn caller(&self, credentials: Option<&Credentials>) -> S3Result<Caller> {
         let credentials =
             credentials.ok_or_else(|| s3_error!(AccessDenied, "Signature is required"))?;
-        let (principal, _) =
-            self.keys.find(&credentials.access_key).ok_or_else(|| s3_error!(InvalidAccessKeyId))?;
-        Ok(Caller::new(principal, (self.policies)()))
+        Ok(self.key(&credentials.access_key)?.into_caller((self.policies)()))
+    }
+
+    /// Returns an access key; an error if it is unknown or has expired. Whether a request has its
+    /// session token is not checked.
+    fn key(&self, access_key: &str) -> S3Result<KnownKey> {
+        let key = self.keys.get(access_key).ok_or_else(|| {
+            s3_error!(
+                InvalidAccessKeyId,
+                "The AWS Access Key Id you provided does not exist in our records."
+            )
+        })?;
+        if !key.is_valid(now_ms() / 1_000) {
+            return Err(s3_error!(ExpiredToken, "The provided token has expired."));
+        }
+        Ok(key)
     }
 
     /// Returns an error unless the caller's policies allow an action, such as `s3:ListBucket`, on a
@@ -79,15 +94,10 @@ fn refuse(result: Result<(), super::super::auth::Denied>) -> S3Result<()> {
 
 #[async_trait::async_trait]
 impl S3Auth for Guard {
-    /// Returns the secret of a known access key, for the verification of a signature.
+    /// Returns the secret of a known access key that has not expired, for the verification of a
+    /// signature.
     async fn get_secret_key(&self, access_key: &str) -> S3Result<SecretKey> {
-        let (_, secret) = self.keys.find(access_key).ok_or_else(|| {
-            s3_error!(
-                InvalidAccessKeyId,
-                "The AWS Access Key Id you provided does not exist in our records."
-            )
-        })?;
-        Ok(SecretKey::from(secret.expose()))
+        Ok(SecretKey::from(self.key(access_key)?.secret.expose()))
     }
 }
 
@@ -95,7 +105,7 @@ impl S3Auth for Guard {
 impl S3Access for Guard {
     /// Records that the signature was verified, if the request has one, and returns an error unless
     /// the caller's policies allow the operation; they see the header `If-None-Match` as
-    /// `s3:if-none-match`. An unsigned request is an error. Operations that
+    /// `s3:if-none-match`. Temporary credentials without their session token are an error. An unsigned request is an error. Operations that
     /// the emulator does not have are refused as not implemented. The source of a copy and the keys
     /// of a deletion of several objects are not checked here, but by the operation.
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
@@ -106,6 +116,12 @@ impl S3Access for Guard {
             proof.give();
         }
         let credentials = context.credentials();
+        let token = sigv4::session_token(context.headers(), context.uri().query());
+        if let Some(credentials) = credentials
+            && !self.key(&credentials.access_key)?.takes(token.as_deref())
+        {
+            return Err(s3_error!(InvalidToken, "The provided token is malformed or invalid."));
+        }
         let bucket = context.s3_path().get_bucket_name().unwrap_or_default();
         let key = context.s3_path().get_object_key().unwrap_or_default();
         let (action, on_object) = match context.s3_op().name() {

@@ -5,6 +5,7 @@ mod dynamo;
 mod front;
 mod kms;
 mod s3;
+mod sessions;
 mod sqs;
 
 use std::sync::Arc;

@@ -53,6 +53,8 @@ pub(super) struct JobBuilder<'l> {
     pub(super) roles: Vec<RoleRepository>,
     /// The secrets that children inherit (Z4.4).
     pub(super) shared_secrets: BTreeMap<String, SecretUse>,
+    /// The object storage containers whose credentials children inherit (Z4.4, Z4.8).
+    pub(super) shared_containers: Vec<String>,
     /// The first secret that makes the job one that needs review, with its project, where a secret
     /// does.
     pub(super) review_secret: Option<(String, ProjectName)>,
@@ -126,6 +128,7 @@ impl<'l> JobBuilder<'l> {
             final_attributes: BTreeSet::new(),
             roles: Vec::new(),
             shared_secrets: BTreeMap::new(),
+            shared_containers: Vec::new(),
             review_secret: None,
             implied_run: Vec::new(),
         }

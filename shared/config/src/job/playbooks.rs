@@ -1,5 +1,6 @@
-//! The playbooks of a job, and which playbook sees which secret (Z4.4, Z4.9, Z5.3). Playbooks nest,
-//! and each keeps the secrets of its own definition.
+//! The playbooks of a job, which playbook sees which secret, and which gets credentials for which
+//! container of object storage (Z4.4, Z4.8, Z4.9, Z5.3). Playbooks nest, and each keeps what its own
+//! definition has.
 
 use super::apply::{Form, JobBuilder, Origin, Rejection};
 use super::weight;
@@ -24,8 +25,8 @@ fn weight_of_secrets(secrets: &Secrets) -> usize {
 impl JobBuilder<'_> {
     /// Appends `pre-run`, puts `post-run` first and replaces `run`, if set, each with the roles,
     /// semaphores and secrets that the playbooks may use. These are the definition's secrets and
-    /// those that earlier definitions share (`auth: inherit`). The caller has applied the
-    /// definition's `roles`. A `job` stanza without `run` adds an implied playbook to
+    /// those that earlier definitions share (`auth: inherit`); likewise the containers
+    /// ([`Self::containers`]). The caller has applied the definition's `roles`. A `job` stanza without `run` adds an implied playbook to
     /// `implied_run`. Secrets mark the job as one that uses secrets; secrets of an untrusted
     /// project also require review and restrict the job to that project. Secrets with
     /// `pass-to-parent` go to the playbooks added before, too, and require review if one of these
@@ -78,10 +79,12 @@ impl JobBuilder<'_> {
         if from.auth_inherit == Some(true) {
             self.shared_secrets.extend(secrets_of_job);
         }
+        let containers = self.containers(from)?;
         // Each playbook stores the secrets it sees.
         let lists = [&from.pre_run, &from.run, &from.post_run];
         let count: usize = lists.into_iter().flatten().map(Vec::len).sum::<usize>() + 1;
-        let each = weight::of_members(1 + self.roles.len()) + weight_of_secrets(&secrets);
+        let each = weight::of_members(1 + self.roles.len() + containers.len())
+            + weight_of_secrets(&secrets);
         self.budget.take(count.saturating_mul(each))?;
         let make = |playbook: &PlaybookRef| Playbook {
             connection: origin.source.connection.clone(),
@@ -92,6 +95,7 @@ impl JobBuilder<'_> {
             trusted: origin.source.trust.is_trusted(),
             roles: self.roles.clone(),
             secrets: secrets.clone(),
+            containers: containers.clone(),
             semaphores: playbook.semaphores.clone(),
             cleanup: playbook.cleanup,
             preserve_home_paths: from.run_time.preserve_home_paths.clone().unwrap_or_default(),
@@ -116,6 +120,35 @@ impl JobBuilder<'_> {
         post_run.append(&mut self.job.post_run);
         self.job.post_run = post_run;
         Ok(())
+    }
+
+    /// Returns the containers of object storage that the playbooks of a definition get credentials
+    /// for (Z4.8): those that it requests, otherwise those that an earlier one shares with
+    /// `auth: inherit`. What a definition or entry without playbooks of its own requests goes to the
+    /// playbooks added before; only config projects write such a request. An error if the budget is
+    /// spent.
+    fn containers(&mut self, from: &JobStanza) -> Result<Vec<String>, Rejection> {
+        let Some(requested) = &from.run_time.containers else {
+            return Ok(self.shared_containers.clone());
+        };
+        if from.auth_inherit == Some(true) {
+            self.shared_containers.clone_from(requested);
+        }
+        if from.pre_run.is_none() && from.run.is_none() && from.post_run.is_none() {
+            let before = self.named_playbooks().count() + self.implied_run.len();
+            self.budget.take(before.saturating_mul(weight::of_members(requested.len())))?;
+            for playbook in self
+                .job
+                .pre_run
+                .iter_mut()
+                .chain(&mut self.job.run)
+                .chain(&mut self.job.post_run)
+                .chain(&mut self.implied_run)
+            {
+                playbook.containers.clone_from(requested);
+            }
+        }
+        Ok(requested.clone())
     }
 
     /// Returns two maps by the name under which playbooks see a secret: first the secrets that a

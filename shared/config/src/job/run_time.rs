@@ -29,9 +29,6 @@ impl JobBuilder<'_> {
             from.workspace_checkout.map_or(job.workspace_checkout, WorkspaceCheckout);
         set(&mut job.workspace, from.workspace.clone());
         set(&mut job.host, from.host.clone());
-        // Credentials for storage are those of the nearest definition that asks for some.
-        job.containers =
-            from.containers.clone().unwrap_or_else(|| std::mem::take(&mut job.containers));
         if let Some(given) = &from.failure_output {
             if !given.adds(Combine::Inherit) {
                 job.failure_output.clear();

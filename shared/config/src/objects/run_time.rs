@@ -7,8 +7,12 @@ use crate::Pattern;
 use crate::yaml::{Node, Value};
 use serde::{Deserialize, Serialize};
 use sluice_model::job::{
-    ExternalHost, Fingerprint, HostLogin, JobKind, SecretExposure, Tristate, names_executor,
+    ExternalHost, Fingerprint, HostLogin, JobKind, SecretExposure, Tristate, is_container_name,
+    names_executor,
 };
+
+/// The maximum number of containers of one definition: each costs a call before each playbook.
+const CONTAINERS_MAX: usize = 16;
 
 /// The run-time attributes of a definition. `None` leaves one unset.
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
@@ -261,16 +265,33 @@ fn host_name(node: &Node, p: &mut Diagnostics) -> Option<String> {
     None
 }
 
-/// Reads the names of the older list of object storage containers (`auth: swift`); a single mapping
-/// is a list of one. Members that are not a mapping with a container's name are errors and left
-/// out.
+/// Reads the names of the older list of object storage containers (`auth: swift`), each once; a
+/// single mapping is a list of one. Members that are not a mapping with the valid name of a
+/// container are errors and left out, and so are those after the first 16.
 pub(super) fn containers(node: &Node, p: &mut Diagnostics) -> Vec<String> {
-    let mut found = Vec::new();
+    const NAME: &str = "auth.swift.container";
+    let mut found: Vec<String> = Vec::new();
     for member in members(node) {
         let Some(mut inner) = Fields::of(member, "auth.swift", p) else {
             continue;
         };
-        found.extend(inner.required_text("container", p));
+        let at = inner.peek("container").unwrap_or(member);
+        if let Some(name) = inner.required_text("container", p).filter(|name| !found.contains(name))
+        {
+            if !is_container_name(&name) {
+                let message = format!(
+                    "\"{name}\" can not be the name of a container: expected 1 to 63 letters, \
+                     digits, \".\", \"_\" and \"-\", first a letter or digit, without \"..\""
+                );
+                p.syntax(at, NAME, message);
+            } else if found.len() == CONTAINERS_MAX {
+                let message =
+                    format!("a job can have credentials for at most {CONTAINERS_MAX} containers");
+                p.syntax(at, NAME, message);
+            } else {
+                found.push(name);
+            }
+        }
         inner.finish(p);
     }
     found

@@ -109,7 +109,7 @@ fn the_first_designs_forms_load() {
         "o+7OscBFYWJh26rlLWpBIg=="
     );
     assert_eq!(
-        (upload.timeout_seconds, upload.run_time.containers.as_slice()),
+        (upload.timeout_seconds, upload.run[0].containers.as_slice()),
         (Some(1800), ["logs".to_owned()].as_slice())
     );
     let graph = layout.freeze(&FreezeInput::change("gate", &name, "master")).unwrap();

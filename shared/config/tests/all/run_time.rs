@@ -206,7 +206,7 @@ fn galaxy_roles_and_containers_are_frozen() {
     let found = frozen(
         "- job: {name: test, run: r, roles: [{galaxy: openstack.nova, name: nova}], auth: {swift: [{container: logs}]}}\n",
     );
-    assert_eq!(found.run_time.containers, ["logs"]);
+    assert_eq!(found.run[0].containers, ["logs"]);
     let role = &found.run_time.galaxy_roles[0];
     assert_eq!(
         (role.galaxy.as_str(), role.target_name.as_deref()),
@@ -252,7 +252,11 @@ fn storage_credentials_are_inherited_only_if_permitted() {
         );
         tenant().file("org/config", &config).file("org/project", &own).build()
     };
-    assert_eq!(frozen_by(&with("inherit: true, ", "")).run_time.containers, ["logs", "images"]);
+    let inherited = frozen_by(&with("inherit: true, ", ""));
+    assert_eq!(inherited.run[0].containers, ["logs", "images"]);
+    let own_playbook = frozen_by(&with("inherit: true, ", ", run: mine"));
+    assert_eq!(own_playbook.run[0].project.name(), "org/project");
+    assert_eq!(own_playbook.run[0].containers, ["logs", "images"]);
     assert!(messages(&with("", ""))[0].contains("can not act as a parent"));
     let diagnostics = messages(&with("inherit: true, ", ", auth: {swift: [{container: other}]}"));
     assert!(
@@ -280,7 +284,54 @@ fn included_files_may_request_storage_credentials() {
         fragments,
     });
     assert_eq!(messages(&layout), [""; 0]);
-    assert_eq!(frozen_by(&layout).run_time.containers, ["logs"]);
+    assert_eq!(frozen_by(&layout).run[0].containers, ["logs"]);
+}
+
+/// Z4.8: the playbooks of the definition that requests credentials get them, and no other
+/// definition's; a request without playbooks of its own is for those that the job has.
+#[test]
+fn storage_credentials_go_to_the_playbooks_of_the_definition_that_requests_them() {
+    let with = |stanzas: &str| {
+        let config = format!("{BASE}- job: {{name: lib, run: lib, pre-run: before}}\n{stanzas}\n");
+        frozen_by(&tenant().file("org/config", &config).sound())
+    };
+    let of = |job: &FrozenJob| -> Vec<(String, Vec<String>)> {
+        let all = job.pre_run.iter().chain(&job.run).chain(&job.post_run);
+        all.map(|playbook| (playbook.path.clone(), playbook.containers.clone())).collect()
+    };
+    let expected = |of: &[(&str, &[&str])]| -> Vec<(String, Vec<String>)> {
+        let owned = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+        of.iter().map(|(path, names)| ((*path).to_owned(), owned(names))).collect()
+    };
+    let listed =
+        |extra: &str| format!("- project: {{name: org/project, check: {{jobs: [test{extra}]}}}}");
+    let own = with(&format!(
+        "- job: {{name: test, parent: lib, post-run: after, auth: {{swift: {{container: logs}}}}}}\n{}",
+        listed("")
+    ));
+    assert_eq!(of(&own), expected(&[("before", &[]), ("lib", &[]), ("after", &["logs"])]));
+    let entry = with(&format!(
+        "- job: {{name: test, parent: lib, post-run: after}}\n{}",
+        listed(": {auth: {swift: [{container: a}, {container: b}, {container: a}]}}")
+    ));
+    let both: &[&str] = &["a", "b"];
+    assert_eq!(of(&entry), expected(&[("before", both), ("lib", both), ("after", both)]));
+}
+
+/// Z4.8: the name of a container is a part of keys and policies, so it is restricted.
+#[test]
+fn names_of_containers_are_checked() {
+    let with = |list: &str| {
+        let text = format!("{BASE}- job: {{name: test, run: r, auth: {{swift: {list}}}}}\n");
+        messages(&tenant().file("org/config", &text).build())
+    };
+    for name in ["../other", "a/b", "'*'", "'a?'", "'..'", "''", "a..b"] {
+        let found = with(&format!("[{{container: {name}}}]"));
+        assert!(found[0].contains("can not be the name of a container"), "{name}: {found:?}");
+    }
+    let many: Vec<String> = (0..17).map(|number| format!("{{container: c{number}}}")).collect();
+    assert!(with(&format!("[{}]", many.join(", ")))[0].contains("at most 16 containers"));
+    assert_eq!(with(&format!("[{}]", many[..16].join(", "))), [""; 0]);
 }
 
 /// J07: run-time attributes of a final job cannot be changed.

@@ -17,6 +17,24 @@ struct Prepared {
     result: Commit,
 }
 
+impl Prepared {
+    /// Returns the checkout of the merged commit on a branch, without other branches and tags.
+    fn checkout<'a>(&'a self, dest: &'a Path, branch: &'a BranchName) -> Checkout<'a> {
+        Checkout {
+            pack_dir: &self.pack_dir,
+            packs: &self.packs,
+            dest,
+            branch,
+            result: &self.result.id,
+            base: &self.base,
+            other_branches: &[],
+            tags: &[],
+            files: WorkingTree::CheckedOut,
+            timeout_seconds: 60,
+        }
+    }
+}
+
 /// A branch, a change merged with it, and the packs of both in a cache directory.
 fn prepare(dir: &Path) -> Prepared {
     let sandbox = Sandbox::new(&dir.join("repo"));
@@ -57,18 +75,8 @@ fn a_workspace_has_its_branch_at_the_merged_commit_and_origin_before_it() {
         (main.clone(), prepared.theirs.clone()),
     ];
     let tags = [("v1".to_owned(), prepared.theirs.clone())];
-    let request = Checkout {
-        pack_dir: &prepared.pack_dir,
-        packs: &prepared.packs,
-        dest: &dest,
-        branch: &main,
-        result: &prepared.result.id,
-        base: &prepared.base,
-        other_branches: &others,
-        tags: &tags,
-        files: WorkingTree::CheckedOut,
-        timeout_seconds: 60,
-    };
+    let request =
+        Checkout { other_branches: &others, tags: &tags, ..prepared.checkout(&dest, &main) };
     checkout(&request).unwrap();
 
     let git = |arguments: &[&str]| {
@@ -115,18 +123,7 @@ fn a_workspace_without_files_gets_them_by_a_reset() {
     let dir = tempfile::tempdir().unwrap();
     let prepared = prepare(dir.path());
     let (dest, main) = (dir.path().join("work"), BranchName::from("main"));
-    let request = Checkout {
-        pack_dir: &prepared.pack_dir,
-        packs: &prepared.packs,
-        dest: &dest,
-        branch: &main,
-        result: &prepared.result.id,
-        base: &prepared.base,
-        other_branches: &[],
-        tags: &[],
-        files: WorkingTree::Absent,
-        timeout_seconds: 60,
-    };
+    let request = Checkout { files: WorkingTree::Absent, ..prepared.checkout(&dest, &main) };
     checkout(&request).unwrap();
     let names = |dir: &Path| -> Vec<_> {
         fs::read_dir(dir).unwrap().map(|entry| entry.unwrap().file_name()).collect()
@@ -145,18 +142,7 @@ fn an_error_names_the_destination_and_the_cause() {
     let dir = tempfile::tempdir().unwrap();
     let prepared = prepare(dir.path());
     let (dest, main) = (dir.path().join("work"), BranchName::from("main"));
-    let good = Checkout {
-        pack_dir: &prepared.pack_dir,
-        packs: &prepared.packs,
-        dest: &dest,
-        branch: &main,
-        result: &prepared.result.id,
-        base: &prepared.base,
-        other_branches: &[],
-        tags: &[],
-        files: WorkingTree::CheckedOut,
-        timeout_seconds: 60,
-    };
+    let good = prepared.checkout(&dest, &main);
     for name in ["--upload-pack=x", "a..b", "a b", "x\ndelete refs/heads/main"] {
         let branch = BranchName::from(name);
         let error = checkout(&Checkout { branch: &branch, ..good.clone() });
@@ -198,16 +184,10 @@ fn a_tag_is_checked_out_without_a_branch() {
     let others =
         [(BranchName::from("main"), prepared.base.clone()), (tag.clone(), prepared.theirs.clone())];
     let request = Checkout {
-        pack_dir: &prepared.pack_dir,
-        packs: &prepared.packs,
-        dest: &dest,
-        branch: &tag,
         result: &prepared.theirs,
         base: &prepared.theirs,
         other_branches: &others,
-        tags: &[],
-        files: WorkingTree::CheckedOut,
-        timeout_seconds: 60,
+        ..prepared.checkout(&dest, &tag)
     };
     checkout(&request).unwrap();
     let git = |arguments: &[&str]| {

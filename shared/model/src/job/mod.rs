@@ -5,7 +5,7 @@ mod run_time;
 
 pub use run_time::{
     ExternalHost, Fingerprint, GalaxyRole, HostLogin, IncludeVars, JobKind, OidcToken, RunTime,
-    SecretExposure, Tristate, VarsSource, WorkspaceCheckout,
+    SecretExposure, Tristate, VarsSource, WorkspaceCheckout, is_container_name,
 };
 
 use crate::{BranchName, ConnectionName, JobName, LabelName, ProjectName, git::Oid, id::digest};
@@ -356,6 +356,9 @@ pub struct Playbook {
     /// Secrets that it may use, by variable name (Z5.5).
     #[serde(default)]
     pub secrets: BTreeMap<String, SecretUse>,
+    /// Object storage containers that it gets upload credentials for (Z4.8).
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub containers: Vec<String>,
     /// Semaphores for the time it runs.
     #[serde(default)]
     pub semaphores: Vec<String>,

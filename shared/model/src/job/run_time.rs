@@ -57,9 +57,6 @@ pub struct RunTime {
     /// The host that it runs on instead of nodes (Z8.1).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<ExternalHost>,
-    /// Object storage containers that it may write to (Z4.8).
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub containers: Vec<String>,
     /// Roles from Ansible Galaxy (Z4.6).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub galaxy_roles: Vec<GalaxyRole>,
@@ -69,6 +66,20 @@ pub struct RunTime {
     /// The image formats that providers need from this job; empty if it builds no image (L1.1).
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub image_formats: Vec<String>,
+}
+
+/// The maximum length of a container's name.
+const CONTAINER_NAME_MAX: usize = 63;
+
+/// Returns whether a text may name an object storage container (Z4.8). The name is a part of object
+/// keys, and of a policy in which `*` and `?` are wildcards: 1 to 63 of `A-Z a-z 0-9 . _ -`, first a
+/// letter or digit, without `..`.
+pub fn is_container_name(name: &str) -> bool {
+    let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
+    name.len() <= CONTAINER_NAME_MAX
+        && name.starts_with(|first: char| first.is_ascii_alphanumeric())
+        && name.bytes().all(is_sign)
+        && !name.contains("..")
 }
 
 /// Returns whether a value is the default, for leaving it out of a record.
@@ -363,6 +374,20 @@ mod tests {
         {
             assert_eq!(Fingerprint::parse(wrong), None, "{wrong}");
         }
+    }
+
+    /// Z4.8: no name leads out of its container, or fits another one.
+    #[test]
+    fn a_containers_name_has_no_sign_with_a_meaning_in_keys_or_policies() {
+        for name in ["logs", "a", "9", "release-artifacts_2.0", &"x".repeat(63)] {
+            assert!(is_container_name(name), "{name}");
+        }
+        for name in
+            ["", ".", "..", ".logs", "-logs", "a..b", "a/b", "../b", "a*", "a?", "ä", "a b", "${a}"]
+        {
+            assert!(!is_container_name(name), "{name}");
+        }
+        assert!(!is_container_name(&"x".repeat(64)));
     }
 
     /// Z8.1: a host may name a login and a port, and nothing that a program would read as an

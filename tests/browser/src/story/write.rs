@@ -213,28 +213,15 @@ impl Writer {
             .map_err(|error| PortError::unknown("write a graph", error))?;
         self.ports.objects.put(&graph, text.into(), PutMode::Always, "application/json").await?;
         let order = Order {
-            build: build_id(of, name, 1),
-            queue: key.clone(),
             item: item.clone(),
-            generation: 1,
-            job: name.into(),
-            attempt: 1,
             max_attempts: 3,
             voting: name != "docs",
             graph,
             speculation: "speculations/x".into(),
-            change: change(of),
             event_id: digest(&["event", of.title]),
             post_review: key.pipeline.as_str() == "gate",
-            parents: Vec::new(),
-            providers: Vec::new(),
-            nodeset: 0,
-            merge_commit: None,
-            bundle: Vec::new(),
-            shared_with: Vec::new(),
-            request: None,
             ordered_at,
-            end: None,
+            ..Order::sample(build_id(of, name, 1), key.clone(), name.into(), change(of))
         };
         let mut writes = vec![build::put_order(&order)?];
         if let Some(phase) = phase {

@@ -2,7 +2,8 @@
 //! path of Zuul's key store.
 //!
 //! The entry of `/keystorage/<connection>/<prefix>/<quoted project>/secrets`, and `…/ssh`, has the
-//! key pairs of a project, of which `private_key` is PEM, locked with the key store's password.
+//! key pairs of a project, of which `private_key` is PEM, locked with the key store's password. The
+//! entry of `/keystorage2/tenant/<quoted tenant>/ssh` has those of a tenant in the same form.
 
 use crate::api_client::LocalArguments;
 use crate::operator;
@@ -13,7 +14,7 @@ use anyhow::{Context as _, bail};
 use serde::Deserialize;
 use sluice_keys::locked_pem::{is_locked, unlock_private_key};
 use sluice_keys::{ProjectKey, Secret};
-use sluice_model::{ConnectionName, ProjectName};
+use sluice_model::{ConnectionName, ProjectName, TenantName};
 use sluice_records::connection::{self, ConnectionsFile};
 use sluice_records::project_key::{self, KeyPairPem};
 use sluice_records::ssh_key::{self, SshKeyOwner};
@@ -46,13 +47,15 @@ struct Version {
     private_key: String,
 }
 
-/// What a key pair is for.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Purpose {
-    /// It decrypts secrets.
-    Secrets,
-    /// It logs in on hosts.
-    Ssh,
+/// Whose key pairs a path has, and what they are for.
+#[derive(Debug, Clone, PartialEq, Eq)]
+enum KeyPath {
+    /// They decrypt the secrets of a project, given by its connection and its name at the forge.
+    Secrets(ConnectionName, String),
+    /// A project logs in with them.
+    ProjectSsh(ConnectionName, String),
+    /// A tenant logs in with them.
+    TenantSsh(TenantName),
 }
 
 /// What became of one entry.
@@ -145,15 +148,9 @@ async fn import_entry(
     entry: Entry,
     password: Option<&Secret>,
 ) -> anyhow::Result<Imported> {
-    let (connection, name, purpose) = parse_path(path).context(
-        "this path is not known: only keys of secrets and SSH keys of projects are read",
+    let of = parse_path(path).context(
+        "this path is not known: only keys of secrets and SSH keys of projects and tenants are read",
     )?;
-    let found = connections.0.get(&connection).with_context(|| {
-        format!(
-            "there is no connection {connection}: add it under the name that it has in Zuul (`sluice connection add {connection}`), then import again"
-        )
-    })?;
-    let project = ProjectName::new(&found.canonical_hostname, &name);
     let newest = entry.keys.into_iter().max_by_key(|key| key.version);
     let locked = Secret::from(newest.context("it has no key")?.private_key);
     let plain = match password {
@@ -166,15 +163,19 @@ async fn import_entry(
     let key = ProjectKey::from_pem(&plain)?;
     let (private, public) = (key.to_pem()?, key.public().to_pem()?);
     let pair = KeyPairPem { private: private.expose(), public: &public };
-    let owner = SshKeyOwner::Project(&connection, &project);
-    let (before, stored) = match purpose {
-        Purpose::Secrets => (
-            project_key::load_public(ports, &connection, &project).await?,
-            project_key::store(ports, &connection, &project, pair).await?,
-        ),
-        Purpose::Ssh => {
-            (ssh_key::load_public(ports, owner).await?, ssh_key::store(ports, owner, pair).await?)
+    let (before, stored) = match &of {
+        KeyPath::Secrets(connection, name) => {
+            let project = project_in(connections, connection, name)?;
+            (
+                project_key::load_public(ports, connection, &project).await?,
+                project_key::store(ports, connection, &project, pair).await?,
+            )
         }
+        KeyPath::ProjectSsh(connection, name) => {
+            let project = project_in(connections, connection, name)?;
+            store_ssh(ports, SshKeyOwner::Project(connection, &project), pair).await?
+        }
+        KeyPath::TenantSsh(tenant) => store_ssh(ports, SshKeyOwner::Tenant(tenant), pair).await?,
     };
     Ok(match (before, stored == public) {
         (None, true) => Imported::Stored,
@@ -183,48 +184,85 @@ async fn import_entry(
     })
 }
 
-/// Returns the connection, the project's name at its forge, and the purpose of the key pair at a
-/// path of Zuul's key store; `None` for any other path.
-fn parse_path(path: &str) -> Option<(ConnectionName, String, Purpose)> {
+/// Returns the canonical name of a project that has this name at a connection; an error if there is
+/// no such connection.
+fn project_in(
+    connections: &ConnectionsFile,
+    connection: &ConnectionName,
+    name: &str,
+) -> anyhow::Result<ProjectName> {
+    let found = connections.0.get(connection).with_context(|| {
+        format!(
+            "there is no connection {connection}: add it under the name that it has in Zuul (`sluice connection add {connection}`), then import again"
+        )
+    })?;
+    Ok(ProjectName::new(&found.canonical_hostname, name))
+}
+
+/// Stores an SSH key pair where there is none. Returns the public key that was there before, and the
+/// one that is there now.
+async fn store_ssh(
+    ports: &Ports,
+    owner: SshKeyOwner<'_>,
+    pair: KeyPairPem<'_>,
+) -> anyhow::Result<(Option<String>, String)> {
+    let before = ssh_key::load_public(ports, owner).await?;
+    Ok((before, ssh_key::store(ports, owner, pair).await?))
+}
+
+/// Returns whose keys a path of Zuul's key store has; `None` for any other path, and for a tenant
+/// with a name that no tenant can have here.
+fn parse_path(path: &str) -> Option<KeyPath> {
     let parts: Vec<&str> = path.trim_matches('/').split('/').collect();
-    let ["keystorage", connection, _prefix, project, purpose] = parts.as_slice() else {
-        return None;
-    };
-    let purpose = match *purpose {
-        "secrets" => Purpose::Secrets,
-        "ssh" => Purpose::Ssh,
-        _ => return None,
-    };
-    // Names are quoted as in forms, so that they are one part of the path.
-    let quoted = format!("name={project}");
+    match parts.as_slice() {
+        ["keystorage", connection, _prefix, project, "secrets"] => {
+            Some(KeyPath::Secrets((*connection).into(), unquoted(project)?))
+        }
+        ["keystorage", connection, _prefix, project, "ssh"] => {
+            Some(KeyPath::ProjectSsh((*connection).into(), unquoted(project)?))
+        }
+        ["keystorage2", "tenant", tenant, "ssh"] => {
+            let name = unquoted(tenant)?;
+            let is_name = !name.contains('/') && name != "." && name != "..";
+            is_name.then(|| KeyPath::TenantSsh(name.as_str().into()))
+        }
+        _ => None,
+    }
+}
+
+/// Returns a name of a path, which is quoted as in forms, so that it is one part of the path; `None`
+/// for an empty one.
+fn unquoted(part: &str) -> Option<String> {
+    let quoted = format!("name={part}");
     let (_, name) = url::form_urlencoded::parse(quoted.as_bytes()).next()?;
-    (!name.is_empty()).then(|| ((*connection).into(), name.into_owned(), purpose))
+    (!name.is_empty()).then(|| name.into_owned())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    /// Z5.2: the paths of Zuul's key store name the connection and the project.
+    /// Z5.2, Z8.2: the paths of Zuul's key store name the connection and the project, or the tenant.
     #[test]
     fn paths_of_zuuls_key_store_are_read() {
-        let read = |path: &str| {
-            let (connection, name, purpose) = parse_path(path)?;
-            Some((connection.to_string(), name, purpose))
-        };
-        let found = |name: &str, purpose| Some(("gerrit".to_owned(), name.to_owned(), purpose));
+        let secrets = |name: &str| Some(KeyPath::Secrets("gerrit".into(), name.to_owned()));
+        let ssh = |name: &str| Some(KeyPath::ProjectSsh("gerrit".into(), name.to_owned()));
+        let tenant = |name: &str| Some(KeyPath::TenantSsh(name.into()));
         for (path, expected) in [
-            (
-                "/keystorage/gerrit/org/org%2Fproject/secrets",
-                found("org/project", Purpose::Secrets),
-            ),
-            ("/keystorage/gerrit/org/org%2Fa%2Bb/ssh", found("org/a+b", Purpose::Ssh)),
-            ("/keystorage/gerrit/one/one/ssh", found("one", Purpose::Ssh)),
+            ("/keystorage/gerrit/org/org%2Fproject/secrets", secrets("org/project")),
+            ("/keystorage/gerrit/org/org%2Fa%2Bb/ssh", ssh("org/a+b")),
+            ("/keystorage/gerrit/one/one/ssh", ssh("one")),
+            ("/keystorage2/tenant/acme/ssh", tenant("acme")),
+            ("/keystorage2/tenant/two+words/ssh", tenant("two words")),
+            ("/keystorage2/tenant/org%2Fproject/ssh", None),
+            ("/keystorage2/tenant/../ssh", None),
+            ("/keystorage2/tenant/acme/secrets", None),
+            ("/keystorage/tenant/acme/ssh", None),
             ("/keystorage/gerrit/org/org%2Fproject/other", None),
             ("/keystorage/gerrit/secrets", None),
             ("/other/gerrit/org/org%2Fproject/secrets", None),
         ] {
-            assert_eq!(read(path), expected, "{path}");
+            assert_eq!(parse_path(path), expected, "{path}");
         }
     }
 }

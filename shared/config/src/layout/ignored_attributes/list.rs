@@ -49,7 +49,6 @@ pub(super) const OF_CLOUD_NODES: &str =
 /// and `sluice tenant load` warn of these where they are used, and of no others.
 pub const IGNORED_ATTRIBUTES: &[IgnoredAttribute] = &[
     partly("image", "type", "images that are built", "requests for its labels fail"),
-    ignored("job", "auth.swift", "not supported yet: no storage credentials are issued"),
     partly(
         "job",
         "image-build-name",

@@ -19,9 +19,7 @@ pub(super) fn of_job(job: &JobStanza) -> Vec<(&'static str, Span, String)> {
 /// Returns whether a job sets an ignored attribute to a value that requests something. `false` for
 /// attributes that are not ignored.
 fn is_used(job: &JobStanza, attribute: &str) -> bool {
-    let run_time = &job.run_time;
     match attribute {
-        "auth.swift" => run_time.containers.is_some(),
         "roles" => {
             job.roles.iter().flatten().any(|role| matches!(role.source, RoleSource::Galaxy(_)))
         }
