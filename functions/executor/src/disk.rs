@@ -1,5 +1,6 @@
 //! Watches the disk usage of a build, so that one build cannot fill the disk for all others (Z7.5).
 
+use std::io::ErrorKind;
 use std::os::unix::fs::MetadataExt;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -63,12 +64,17 @@ impl Drop for DiskWatch {
 /// Returns whether the directories `waiting`, with all directories below them, use more than
 /// `bytes_max` bytes on disk or contain more than [`FILES_MAX`] files and directories. Allocated
 /// blocks count, not the length of sparse files. Links are not followed, and what cannot be read is
-/// skipped.
+/// skipped. Directories so deep that their paths are too long for the system cannot be counted, and
+/// no build needs them: they exceed the limits too.
 fn exceeds_limits(mut waiting: Vec<PathBuf>, bytes_max: u64) -> bool {
     let (mut bytes, mut files): (u64, usize) = (0, 0);
     while let Some(directory) = waiting.pop() {
-        // A directory may be removed concurrently.
-        let Ok(entries) = std::fs::read_dir(directory) else { continue };
+        let entries = match std::fs::read_dir(directory) {
+            Ok(entries) => entries,
+            Err(error) if error.kind() == ErrorKind::InvalidFilename => return true,
+            // A directory may be removed concurrently.
+            Err(_) => continue,
+        };
         for entry in entries.flatten() {
             let Ok(metadata) = entry.metadata() else { continue };
             bytes += metadata.blocks() * 512;
@@ -99,5 +105,16 @@ mod tests {
         std::fs::write(root.path().join("deep/full"), vec![1; 2 << 20]).unwrap();
         assert!(exceeds_limits(roots.clone(), 1 << 20));
         DiskWatch::start(roots, 1 << 20).full().await;
+    }
+
+    /// Z7.5: files cannot be hidden from the count in directories that are too deep to be opened.
+    #[test]
+    fn directories_with_too_long_paths_exceed_the_limits() {
+        let root = tempfile::tempdir().unwrap();
+        let script = "import os\nfor i in range(30):\n os.mkdir('d' * 200); os.chdir('d' * 200)";
+        let mut python = std::process::Command::new("python3");
+        let made = python.args(["-c", script]).current_dir(root.path()).status().unwrap();
+        assert!(made.success());
+        assert!(exceeds_limits(vec![root.path().to_owned()], 1 << 40));
     }
 }

@@ -1,18 +1,21 @@
 //! The host of a deployment job: a machine outside the node pool that the job names with the
 //! fingerprint of its host key (Z8.1).
 //!
-//! The executor looks up the host's address, asks it for its host keys, and accepts the one with
-//! the fingerprint. From then on the host is a node of the build like any other: `known_hosts` has
+//! The executor looks up the host's address, asks it for its host keys if the rules for untrusted
+//! playbooks allow the address, and accepts the key with the fingerprint. From then on the host is a node of the build like any other: `known_hosts` has
 //! that key alone, so a host that shows another key later is refused too. The pool knows nothing of
 //! it.
 
+use crate::broker::dial::is_own_address;
+use crate::broker::policy::{AddressRefusal, NetworkPolicy};
 use crate::job::JobAttempt;
 use crate::joblog::JobLog;
+use crate::settings::NetworkSettings;
 use crate::ssh::plain;
 use sluice_keys::fingerprint_like;
 use sluice_model::job::{ExternalHost, Fingerprint, HostLogin};
 use sluice_model::node::NodeAccess;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 /// The login on hosts that name none, as Zuul's default.
@@ -25,8 +28,6 @@ const SCAN_SECONDS: u64 = 10;
 const ADDRESSES_MAX: usize = 4;
 /// The most host keys of one address that are looked at.
 const KEYS_MAX: usize = 16;
-/// The address of the instance metadata in IPv6 (EC2).
-const METADATA: Ipv6Addr = Ipv6Addr::new(0xfd00, 0xec2, 0, 0, 0, 0, 0, 0x254);
 
 /// Why a host cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -53,15 +54,17 @@ pub enum HostError {
         /// What is known.
         why: String,
     },
-    /// The address belongs to the machine or the network of the executor.
+    /// The rules of the executor's network forbid the address. Nothing was connected.
     #[error(
-        "the job's host {host} has the address {address}, which jobs may not connect to: link-local and metadata addresses are refused"
+        "the job's host {host} has the address {address}, which this job may not connect to: {refusal}"
     )]
     Refused {
         /// The host.
         host: String,
         /// The address.
         address: IpAddr,
+        /// The rule.
+        refusal: AddressRefusal,
     },
     /// No SSH server answered.
     #[error("could not reach the job's host {host}: no SSH server answered at {addresses} ({why})")]
@@ -97,9 +100,11 @@ impl HostError {
 }
 
 /// Finds the host of a deployment job and checks its host key; `None` for any other job. The log
-/// says with whose keys the build will log in; without any nothing is connected.
+/// says with whose keys the build will log in; without any nothing is connected. `network` has the
+/// operator's refused and allowed networks.
 pub(crate) async fn of_job(
     job: &JobAttempt<'_>,
+    network: &NetworkSettings,
     log: &mut JobLog<'_>,
 ) -> Result<Option<NodeAccess>, HostError> {
     let Some(host) = &job.job.run_time.host else { return Ok(None) };
@@ -107,18 +112,42 @@ pub(crate) async fn of_job(
     if owners.is_empty() {
         return Err(HostError::NoKey { host: host.name.clone() });
     }
-    let found = find(host).await?;
+    let rules = HostRules {
+        policy: NetworkPolicy::new(network, &[]),
+        is_reviewed: job.order.post_review,
+    };
+    let found = find(host, &rules).await?;
     let keys = owners.join(", ");
     log.say(&format!("Host {} has the expected host key; SSH keys: {keys}", host.name));
     Ok(Some(found))
 }
 
+/// Which addresses the host of a job may have.
+struct HostRules {
+    /// The rules for untrusted playbooks.
+    policy: NetworkPolicy,
+    /// Whether the build runs after review.
+    is_reviewed: bool,
+}
+
+impl HostRules {
+    /// Returns why no connection may be made to an address; `None` if one may. The rules are those
+    /// for untrusted playbooks, but a reviewed job may name a host in a private network, where a
+    /// site has the hosts that it deploys to.
+    fn refusal(&self, address: SocketAddr) -> Option<AddressRefusal> {
+        match self.policy.decide(address, is_own_address) {
+            Err(AddressRefusal::Private) if self.is_reviewed => None,
+            decided => decided.err(),
+        }
+    }
+}
+
 /// Looks up the host of a job, asks it for its host keys, and returns it as a node of the build
 /// with the one key that has the job's fingerprint. Logs in nowhere.
-pub async fn find(host: &ExternalHost) -> Result<NodeAccess, HostError> {
+async fn find(host: &ExternalHost, rules: &HostRules) -> Result<NodeAccess, HostError> {
     let wrong = || HostError::Name { name: host.name.clone() };
     let login = HostLogin::parse(&host.name).ok_or_else(wrong)?;
-    let addresses = addresses(&login).await?;
+    let addresses = addresses(&login, rules).await?;
     let mut why = String::new();
     for address in &addresses {
         match scan(*address).await {
@@ -135,30 +164,23 @@ pub async fn find(host: &ExternalHost) -> Result<NodeAccess, HostError> {
 
 /// Returns the addresses of a host, at least one. All must be allowed, so that a name cannot be
 /// used to try which of the refused ones answer.
-async fn addresses(login: &HostLogin<'_>) -> Result<Vec<SocketAddr>, HostError> {
+async fn addresses(
+    login: &HostLogin<'_>,
+    rules: &HostRules,
+) -> Result<Vec<SocketAddr>, HostError> {
     let failed = |why: String| HostError::Lookup { host: login.host.to_owned(), why };
     let lookup = tokio::net::lookup_host((login.host, login.port));
     let found = tokio::time::timeout(Duration::from_secs(LOOKUP_SECONDS), lookup).await;
     let found = found.map_err(|_| failed(format!("no answer within {LOOKUP_SECONDS} seconds")))?;
     let found: Vec<SocketAddr> =
         found.map_err(|error| failed(error.to_string()))?.take(ADDRESSES_MAX).collect();
-    if let Some(refused) = found.iter().find(|address| is_refused(address.ip())) {
-        return Err(HostError::Refused { host: login.host.to_owned(), address: refused.ip() });
+    for address in &found {
+        if let Some(refusal) = rules.refusal(*address) {
+            let (host, address) = (login.host.to_owned(), address.ip());
+            return Err(HostError::Refused { host, address, refusal });
+        }
     }
     if found.is_empty() { Err(failed("it has none".to_owned())) } else { Ok(found) }
-}
-
-/// Returns whether no job may connect to an address: one that reaches the metadata of the machine
-/// (link-local), or no single machine.
-fn is_refused(address: IpAddr) -> bool {
-    match address.to_canonical() {
-        IpAddr::V4(v4) => {
-            v4.is_link_local() || v4.is_unspecified() || v4.is_multicast() || v4.is_broadcast()
-        }
-        IpAddr::V6(v6) => {
-            v6.is_unicast_link_local() || v6.is_unspecified() || v6.is_multicast() || v6 == METADATA
-        }
-    }
 }
 
 /// Asks an address for its host keys of every type and returns them in the form of `known_hosts`
@@ -244,21 +266,51 @@ fn access(login: &HostLogin<'_>, address: SocketAddr, key: &str) -> NodeAccess {
 mod tests {
     use super::*;
 
-    /// Z8.1, Z7.5: a job's host is no way to the metadata of the executor's machine.
+    /// Returns the rules of an executor that refuses one network and allows another.
+    fn rules(is_reviewed: bool) -> HostRules {
+        let settings = NetworkSettings {
+            refused: vec!["203.0.113.0/24".parse().unwrap()],
+            allowed: vec!["10.1.0.0/16".parse().unwrap()],
+            ..NetworkSettings::default()
+        };
+        HostRules { policy: NetworkPolicy::new(&settings, &[]), is_reviewed }
+    }
+
+    /// Returns whether a job may name a host with this address.
+    fn is_refused(rules: &HostRules, address: &str) -> bool {
+        rules.refusal(SocketAddr::new(address.parse().unwrap(), 22)).is_some()
+    }
+
+    /// Z8.1, Z7.5: a job's host is no way to the executor, its machine's metadata, or what its
+    /// operator refuses.
     #[test]
-    fn metadata_and_link_local_addresses_are_refused() {
-        for refused in [
-            "169.254.169.254",
-            "::ffff:169.254.169.254",
-            "fe80::1",
-            "fd00:ec2::254",
-            "0.0.0.0",
-            "::",
-        ] {
-            assert!(is_refused(refused.parse().unwrap()), "{refused}");
+    fn the_executor_and_refused_networks_are_never_the_host_of_a_job() {
+        for rules in [rules(true), rules(false)] {
+            for refused in [
+                "169.254.169.254",
+                "::ffff:169.254.169.254",
+                "fe80::1",
+                "fd00:ec2::254",
+                "0.0.0.0",
+                "::",
+                "127.0.0.2",
+                "::1",
+                "203.0.113.7",
+            ] {
+                assert!(is_refused(&rules, refused), "{refused}");
+            }
+            for allowed in ["192.0.2.1", "10.1.0.7", "2001:db8::1"] {
+                assert!(!is_refused(&rules, allowed), "{allowed}");
+            }
         }
-        for allowed in ["192.0.2.1", "10.0.0.7", "2001:db8::1", "127.0.0.2"] {
-            assert!(!is_refused(allowed.parse().unwrap()), "{allowed}");
+    }
+
+    /// Z8.1, Z7.5: a change that is not reviewed does not choose a machine of the site.
+    #[test]
+    fn private_networks_are_for_reviewed_jobs() {
+        for private in ["10.0.0.5", "192.168.1.1", "fd12::1"] {
+            assert!(is_refused(&rules(false), private), "{private}");
+            assert!(!is_refused(&rules(true), private), "{private}");
         }
     }
 
@@ -267,7 +319,7 @@ mod tests {
     async fn a_host_with_a_refused_address_is_not_connected_to() {
         let hash = Fingerprint::Sha256("a".repeat(43));
         let host = ExternalHost { name: "169.254.169.254:80".to_owned(), fingerprint: hash };
-        let error = find(&host).await.unwrap_err();
+        let error = find(&host, &rules(true)).await.unwrap_err();
         assert!(matches!(error, HostError::Refused { .. }) && !error.may_pass(), "{error}");
     }
 }

@@ -1,6 +1,7 @@
 //! The directories of a build: the job directory on disk, and a runtime directory in memory for
 //! sockets and decrypted secrets.
 
+use crate::sandbox::CodeTrust;
 use serde_json::{Map, Value};
 use sluice_model::BuildId;
 use std::fs;
@@ -46,8 +47,12 @@ pub struct Jobdir {
 pub struct RuntimeDirectory {
     /// Its path; short, because paths of sockets are limited to 107 bytes.
     pub root: PathBuf,
-    /// OpenSSH's control sockets; the only part that playbooks may write.
+    /// The path of OpenSSH's control sockets inside a sandbox; see [`Jobdir::control_of`].
     pub control: PathBuf,
+    /// The directory of the SSH agent's socket.
+    pub agent: PathBuf,
+    /// The directory of the sockets to which playbooks report what they do.
+    pub messages: PathBuf,
     /// The locked file [`ALIVE`], once the directory was created.
     pub alive: Option<Arc<fs::File>>,
 }
@@ -108,6 +113,8 @@ impl Jobdir {
             homes: root.join("homes"),
             runtime: RuntimeDirectory {
                 control: runtime_root.join("cp"),
+                agent: runtime_root.join("ag"),
+                messages: runtime_root.join("rx"),
                 root: runtime_root,
                 alive: None,
             },
@@ -128,6 +135,8 @@ impl Jobdir {
             &jobdir.homes,
             &runtime.root,
             &runtime.control,
+            &runtime.agent,
+            &runtime.messages,
         ] {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         }
@@ -164,8 +173,19 @@ impl Jobdir {
         Ok(state)
     }
 
-    /// Returns the directories on disk that playbooks may write: the work directory and the state
-    /// directories of all owners.
+    /// Returns the directory of OpenSSH's control sockets for playbooks of this trust, creating it
+    /// if necessary. Sandboxes show it as [`RuntimeDirectory::control`]. It is on disk, because
+    /// playbooks may write there and memory is shared by all builds. Trusted playbooks have another
+    /// one than untrusted ones, which could make the name of a host lead to another host's
+    /// connection.
+    pub fn control_of(&self, trust: CodeTrust) -> std::io::Result<PathBuf> {
+        let directory = self.homes.join("control").join(trust.as_str());
+        fs::DirBuilder::new().recursive(true).mode(0o700).create(&directory)?;
+        Ok(directory)
+    }
+
+    /// Returns the directories on disk that playbooks may write: the work directory, and the state
+    /// directories of all owners with the control sockets.
     pub fn writable(&self) -> Vec<PathBuf> {
         vec![self.work.clone(), self.homes.clone()]
     }

@@ -120,7 +120,7 @@ impl Runner for Ansible {
         job.inherited.secret_data.values().for_each(|value| log.redactor.add(value));
         log.say("Job console starting");
         let read = async {
-            let host = external_host::of_job(job, &mut log).await?;
+            let host = external_host::of_job(job, &self.settings.network, &mut log).await?;
             let frozen = include::add_file_vars(job, sources, &jobdir).await;
             Ok::<_, StartError>((frozen.map_err(StartError::Include)?, host))
         };
@@ -301,11 +301,20 @@ impl<'a> Attempt<'a> {
         }
         let agent = Agent::start(self.jobdir, AgentKeys { of_nodes, of_build }, nodes).await?;
         if !nodes.is_empty() {
-            (connected._shared, connected.interpreters, connected.troubles) =
-                ssh::open_shared(self.jobdir, self.settings, &agent, nodes).await;
-            if self.job.scope == AttemptScope::CollectLogs {
-                ssh::end_other_sessions(self.jobdir, self.settings, &agent, nodes).await?;
-            }
+            let open = |trust| ssh::open_shared(self.jobdir, self.settings, &agent, nodes, trust);
+            let (opened, of_trusted) = match self.job.scope {
+                AttemptScope::Whole => {
+                    tokio::join!(open(CodeTrust::Untrusted), open(CodeTrust::Trusted))
+                }
+                AttemptScope::CollectLogs => {
+                    let opened = open(CodeTrust::Untrusted).await;
+                    ssh::end_other_sessions(self.jobdir, self.settings, &agent, nodes).await?;
+                    // Opened last: it is another session.
+                    (opened, open(CodeTrust::Trusted).await)
+                }
+            };
+            (connected._shared, connected.interpreters, connected.troubles) = opened;
+            connected._shared.extend(of_trusted.0);
         }
         connected.agent = Some(agent);
         Ok(connected)

@@ -10,7 +10,7 @@ use crate::playbook_failure::FailureWatch;
 use crate::process::{Group, read_bounded};
 use crate::process_watch::ProcessWatch;
 use crate::receiver::{CallbackMessage, LINGER, PlaybookRecord, Receiver};
-use crate::sandbox::{CodeTrust, Sandbox};
+use crate::sandbox::{CodeTrust, MessageSockets, Sandbox};
 use crate::settings::AnsibleSettings;
 use crate::ssh::Agent;
 use serde_json::{Map, Value, json};
@@ -401,8 +401,15 @@ fn spawn(
     }
     let state = jobdir.state_of(&playbook.state_owner())?;
     let (settings, ansible_version) = (context.settings, context.ansible_version);
-    let sandbox =
-        Sandbox { settings, jobdir, trust: playbook.trust, ansible_version, state: &state };
+    let sandbox = Sandbox {
+        settings,
+        jobdir,
+        trust: playbook.trust,
+        ansible_version,
+        state: &state,
+        control: &jobdir.control_of(playbook.trust)?,
+        messages: MessageSockets::Visible,
+    };
     let ansible = settings.program(ansible_version, "ansible-playbook");
     let mut command = match playbook.trust {
         CodeTrust::Trusted => sandbox.command(&ansible, &environment),
@@ -468,7 +475,7 @@ impl PlaybookFiles {
             vars: directory.join("vars.json"),
             // In memory, and removed as soon as Ansible has read it.
             secrets: jobdir.runtime.root.join(format!("{}-secrets.json", playbook.name())),
-            socket: jobdir.runtime.root.join(format!("{}.sock", playbook.name())),
+            socket: jobdir.runtime.messages.join(format!("{}.sock", playbook.name())),
             directory,
         }
     }

@@ -1,6 +1,7 @@
 //! Child processes in their own process groups, which are killed as a whole.
 
 use rustix::process::{Pid, Signal, kill_process_group};
+use std::path::Path;
 use std::process::ExitStatus;
 use tokio::io::{AsyncRead, AsyncReadExt};
 use tokio::process::{Child, ChildStderr, ChildStdin, ChildStdout, Command};
@@ -65,6 +66,22 @@ impl Drop for Group {
     }
 }
 
+/// Removes a directory with all below it, following no links; a missing one is no error. The error
+/// is what `rm` said first. The standard library needs stack and an open file for each level, and a
+/// build decides how deep its directories are.
+pub async fn remove_tree(path: &Path) -> Result<(), String> {
+    let mut remove = crate::ssh::plain("rm");
+    let output = remove.args(["-rf", "--"]).arg(path).output().await;
+    let output = output.map_err(|error| error.to_string())?;
+    match output.status.success() {
+        true => Ok(()),
+        false => {
+            let said = String::from_utf8_lossy(&output.stderr);
+            Err(said.lines().next().unwrap_or("rm failed").to_owned())
+        }
+    }
+}
+
 /// Reads a stream to its end, or to the first error, and returns the first `limit` bytes as text.
 /// The rest is discarded, so that the process never blocks.
 pub async fn read_bounded(mut stream: impl AsyncRead + Unpin, limit: usize) -> String {
@@ -75,4 +92,24 @@ pub async fn read_bounded(mut stream: impl AsyncRead + Unpin, limit: usize) -> S
         text.extend_from_slice(&buffer[..room]);
     }
     String::from_utf8_lossy(&text).into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Z7.5: a build that makes directories without end does not end the executor when they are
+    /// removed.
+    #[tokio::test]
+    async fn directories_of_any_depth_are_removed() {
+        let root = tempfile::tempdir().unwrap();
+        let deep = root.path().join("deep");
+        std::fs::create_dir(&deep).unwrap();
+        let script = "import os\nfor i in range(30000):\n os.mkdir('a'); os.chdir('a')";
+        let mut python = std::process::Command::new("python3");
+        assert!(python.args(["-c", script]).current_dir(&deep).status().unwrap().success());
+        remove_tree(&deep).await.unwrap();
+        assert!(!deep.exists());
+        remove_tree(&deep).await.unwrap();
+    }
 }

@@ -18,7 +18,7 @@ const BETWEEN: Duration = Duration::from_millis(500);
 pub struct ProcessLimits {
     /// The maximum number of processes and threads.
     pub processes_max: usize,
-    /// The maximum size of their own memory, without mapped files, in bytes.
+    /// The maximum size of their own and shared memory, without mapped files, in bytes.
     pub memory_bytes_max: u64,
 }
 
@@ -95,11 +95,23 @@ fn exceeded_limit(leader: u32, limits: ProcessLimits) -> Option<String> {
     None
 }
 
-/// Returns the size of a process's own memory in KiB, without mapped files; `None` if it cannot be
-/// read.
+/// Returns the size of a process's own memory in KiB, with its share of the memory that processes
+/// share, and without mapped files; `None` if it cannot be read.
 fn own_kibibytes(directory: &Path) -> Option<u64> {
     let status = std::fs::read_to_string(directory.join("status")).ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:"))?;
+    let own = kibibytes_in(&status, "RssAnon:")?;
+    let shared = kibibytes_in(&status, "RssShmem:").unwrap_or_default();
+    if shared == 0 {
+        return Some(own);
+    }
+    // This takes the kernel longer, and tells how many processes share it.
+    let shares = std::fs::read_to_string(directory.join("smaps_rollup")).unwrap_or_default();
+    Some(own + kibibytes_in(&shares, "Pss_Shmem:").unwrap_or(shared))
+}
+
+/// Returns the value of one line of a file that the kernel makes, in KiB.
+fn kibibytes_in(text: &str, name: &str) -> Option<u64> {
+    let line = text.lines().find_map(|line| line.strip_prefix(name))?;
     line.split_whitespace().next()?.parse().ok()
 }
 
@@ -121,5 +133,30 @@ mod tests {
         assert_eq!(exceeded_limit(leader, limits(100, 1 << 40)), None);
         let own = exceeded_limit(leader, limits(100, 1 << 10));
         assert_eq!(own.as_deref(), Some("0 MiB of memory"));
+    }
+
+    /// Z7.5: memory that belongs to no process alone counts too, once.
+    #[tokio::test]
+    async fn shared_memory_counts_once_for_all_who_share_it() {
+        let script = "import mmap, os\nm = mmap.mmap(-1, 64 << 20)\nm.write(b'x' * (64 << 20))\n\
+                      os.fork()\nm.seek(0)\nm.write(b'y' * (64 << 20))\n\
+                      print('ready', flush=True)\nimport time\ntime.sleep(60)";
+        let mut command = tokio::process::Command::new("python3");
+        command.args(["-c", script]).stdout(std::process::Stdio::piped());
+        let mut group = crate::process::Group::spawn(&mut command).unwrap();
+        let leader = group.id().unwrap();
+        let mut lines = tokio::io::AsyncBufReadExt::lines(tokio::io::BufReader::new(
+            group.stdout().unwrap(),
+        ));
+        for _ in 0..2 {
+            assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("ready"));
+        }
+        let limits = |mebibytes: u64| ProcessLimits {
+            processes_max: 100,
+            memory_bytes_max: mebibytes << 20,
+        };
+        assert!(exceeded_limit(leader, limits(60)).is_some());
+        // 64 MiB that both share, and two interpreters.
+        assert_eq!(exceeded_limit(leader, limits(120)), None);
     }
 }

@@ -71,6 +71,20 @@ pub struct Sandbox<'a> {
     /// The state directories that it may write besides the work directory. They are not shared
     /// between playbooks with different rights, because Ansible loads plugins from them.
     pub state: &'a SandboxState,
+    /// The directory that it sees as that of OpenSSH's control sockets, which it may write
+    /// ([`Jobdir::control_of`]).
+    pub control: &'a Path,
+    /// Whether it sees the sockets to which playbooks report what they do.
+    pub messages: MessageSockets,
+}
+
+/// Whether a sandbox sees the sockets to which playbooks report what they do.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum MessageSockets {
+    /// As a playbook needs.
+    Visible,
+    /// For what outlives a playbook: it could be made to write to the sockets of later ones.
+    Hidden,
 }
 
 impl Sandbox<'_> {
@@ -112,7 +126,6 @@ impl Sandbox<'_> {
         bind("--ro-bind", &self.jobdir.root);
         bind("--bind", &self.jobdir.work);
         bind("--ro-bind", &self.jobdir.runtime.root);
-        bind("--bind", &self.jobdir.runtime.control);
         let mut place = |how: &str, from: &Path, to: &Path| {
             arguments.extend([
                 how.to_owned(),
@@ -123,12 +136,19 @@ impl Sandbox<'_> {
         place("--bind", &self.state.home, &self.jobdir.home);
         place("--bind", &self.state.dot_ansible, &self.jobdir.dot_ansible);
         place("--bind", &self.state.facts, &self.jobdir.facts);
+        place("--bind", self.control, &self.jobdir.runtime.control);
         // Trusted playbooks have files of their own there.
         if self.trust == CodeTrust::Untrusted {
             place("--ro-bind", &self.jobdir.ssh, &self.jobdir.home.join(".ssh"));
         }
-        // Hides the state directories of other playbooks.
-        arguments.extend(["--tmpfs".to_owned(), self.jobdir.homes.display().to_string()]);
+        // The state directories of other playbooks are hidden.
+        let messages = Some(&self.jobdir.runtime.messages);
+        let messages = messages.filter(|_| self.messages == MessageSockets::Hidden);
+        for hidden in messages.into_iter().chain([&self.jobdir.homes]) {
+            let hidden = hidden.display().to_string();
+            arguments.extend(sized_tmpfs(&hidden, HIDING_BYTES));
+            arguments.extend(["--remount-ro".to_owned(), hidden]);
+        }
         for (name, file) in [("passwd", "passwd"), ("group", "group")] {
             let from = self.jobdir.ansible.join(file).display().to_string();
             arguments.extend(["--ro-bind".to_owned(), from, format!("/etc/{name}")]);
@@ -191,7 +211,7 @@ pub async fn probe() -> Result<(), SetupError> {
 /// IPC, read-only system directories, and temporary directories in memory. No further namespaces of
 /// users can be made, with which code gets at most of the kernel's weak points. The network is
 /// shared unless the caller adds an argument.
-fn base_arguments() -> Vec<String> {
+pub(crate) fn base_arguments() -> Vec<String> {
     let mut arguments: Vec<String> = [
         "--die-with-parent",
         "--new-session",
@@ -215,11 +235,24 @@ fn base_arguments() -> Vec<String> {
         push(&["--ro-bind-try", &path, &path]);
     }
     push(&["--proc", "/proc", "--dev", "/dev"]);
-    // These are in memory, so each has a size limit.
-    for (path, bytes) in [("/tmp", 512 << 20), ("/var/tmp", 512 << 20), ("/run", 64 << 20)] {
-        push(&["--size", &bytes.to_string(), "--tmpfs", path]);
+    for (path, bytes) in MEMORY_DIRECTORIES {
+        arguments.extend(sized_tmpfs(path, bytes));
     }
+    arguments.extend(["--remount-ro", "/dev"].map(str::to_owned));
     arguments
+}
+
+/// The directories in memory that a sandbox may write, and the most bytes of each. Without a size
+/// each could take half of the machine's memory, which would belong to no process.
+const MEMORY_DIRECTORIES: [(&str, u64); 4] =
+    [("/tmp", 512 << 20), ("/var/tmp", 512 << 20), ("/run", 64 << 20), ("/dev/shm", 64 << 20)];
+
+/// The size in bytes of a file system that only hides a directory.
+const HIDING_BYTES: u64 = 64 << 10;
+
+/// Returns the arguments that mount a file system in memory with a size limit.
+fn sized_tmpfs(path: &str, bytes: u64) -> [String; 4] {
+    ["--size".to_owned(), bytes.to_string(), "--tmpfs".to_owned(), path.to_owned()]
 }
 
 /// Returns the user and group ids inside a sandbox: the executor's own, or 1000 instead of root's.

@@ -742,16 +742,12 @@ fn has_ended(record: &Record) -> bool {
     decode::<Session>(record).is_ok_and(|session| session.state.has_ended())
 }
 
-/// Removes a build's directory on a blocking thread, because it may hold many files. A missing
-/// directory is no failure; any other failure is only logged.
+/// Removes a build's directory. A missing directory is no failure; any other failure is only
+/// logged.
 async fn remove_directory(build: &BuildId, jobdir: PathBuf) {
-    let removed = tokio::task::spawn_blocking(move || std::fs::remove_dir_all(jobdir)).await;
-    // If the task panicked or the runtime ended, part of the directory may be left.
-    let removed = removed.unwrap_or_else(|error| Err(std::io::Error::other(error)));
-    if let Err(error) = removed
-        && error.kind() != std::io::ErrorKind::NotFound
-    {
-        tracing::warn!(%build, %error, "could not remove the build's directory");
+    if let Err(message) = crate::process::remove_tree(&jobdir).await {
+        let path = jobdir.display();
+        tracing::warn!(%build, %path, message, "could not remove the build's directory: remove it");
     }
 }
 

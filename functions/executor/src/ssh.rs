@@ -7,7 +7,7 @@
 use crate::job::BuildSshKey;
 use crate::jobdir::{Jobdir, TRUSTED};
 use crate::process::Group;
-use crate::sandbox::{CodeTrust, Sandbox};
+use crate::sandbox::{CodeTrust, MessageSockets, Sandbox, base_arguments};
 use crate::settings::AnsibleSettings;
 use sluice_model::job::DEFAULT_ANSIBLE_VERSION;
 use sluice_model::node::NodeAccess;
@@ -21,6 +21,10 @@ use tokio::process::Command;
 
 /// The time to wait for a node's answer. Afterwards Ansible's own connection retries decide.
 const OPEN_SECONDS: u64 = 15;
+
+/// A shell script that starts the agent's sandbox with at most 64 MiB of memory (`ulimit` counts in
+/// KiB), without core dumps.
+const AGENT_LIMITS: &str = "ulimit -c 0; ulimit -v 65536; exec bwrap \"$@\"";
 
 /// The maximum length of what ssh prints, in bytes.
 const TEXT_BYTES_MAX: usize = 2_000;
@@ -77,22 +81,15 @@ impl Agent {
         keys: AgentKeys<'_>,
         nodes: &[NodeAccess],
     ) -> Result<Self, AgentError> {
-        let socket = jobdir.runtime.root.join("agent.sock");
-        // --die-with-parent ends the agent even if this process is killed and cannot kill the
-        // group.
-        let runtime = &jobdir.runtime.root;
-        let mut command = plain("bwrap");
-        command.args([
-            "--die-with-parent",
-            "--unshare-user",
-            "--unshare-pid",
-            "--ro-bind",
-            "/",
-            "/",
-        ]);
-        command.args(["--proc", "/proc", "--dev", "/dev", "--bind"]).args([runtime, runtime]);
+        let directory = &jobdir.runtime.agent;
+        let socket = directory.join("agent.sock");
+        // Playbooks may add keys, so its memory is limited, it sees nothing but its socket, and it
+        // loads no libraries of keys.
+        let mut command = plain("sh");
+        command.args(["-c", AGENT_LIMITS, "bwrap"]).args(base_arguments());
+        command.args(["--unshare-net", "--bind"]).args([directory, directory]);
         command
-            .args(["--", "ssh-agent", "-D", "-a"])
+            .args(["--", "ssh-agent", "-P", "/nonexistent", "-D", "-a"])
             .arg(&socket)
             .stdout(Stdio::piped())
             .stderr(Stdio::null());
@@ -226,7 +223,8 @@ fn known_host(node: &NodeAccess) -> String {
 #[derive(Debug)]
 pub struct SharedConnection(#[expect(dead_code, reason = "held for its drop")] Group);
 
-/// Opens a shared SSH connection to each node, concurrently. Returns the open connections, which
+/// Opens a shared SSH connection to each node, concurrently, for the playbooks of this trust.
+/// Returns the open connections, which
 /// close when they are dropped, the paths of Python that were found, by host name, and a log line
 /// for each node that could not be reached. Such a node is no error. A host without a known Python
 /// path has no entry. The caller has called [`write_configuration`] and `write_accounts` and opened
@@ -238,10 +236,10 @@ pub async fn open_shared(
     settings: &AnsibleSettings,
     agent: &Agent,
     nodes: &[NodeAccess],
+    trust: CodeTrust,
 ) -> (Vec<SharedConnection>, BTreeMap<String, String>, Vec<String>) {
-    let opened =
-        futures::future::join_all(nodes.iter().map(|node| open(jobdir, settings, agent, node)))
-            .await;
+    let opening = nodes.iter().map(|node| open(jobdir, settings, agent, node, trust));
+    let opened = futures::future::join_all(opening).await;
     let (mut shared, mut interpreters, mut troubles) = (Vec::new(), BTreeMap::new(), Vec::new());
     for (node, result) in nodes.iter().zip(opened) {
         match result {
@@ -268,9 +266,10 @@ async fn open(
     settings: &AnsibleSettings,
     agent: &Agent,
     node: &NodeAccess,
+    trust: CodeTrust,
 ) -> Result<(SharedConnection, Option<String>), String> {
-    let mut command =
-        ssh_command(jobdir, settings, agent, node, &["-M", "-o", "ControlPersist=no"])?;
+    let options = ["-M", "-o", "ControlPersist=no"];
+    let mut command = ssh_command(jobdir, settings, agent, node, &options, trust)?;
     // The remote `cat` keeps the connection open until the standard input is closed.
     command.arg("command -v python3 || command -v /usr/libexec/platform-python || echo auto; exec cat >/dev/null");
     command.stdin(Stdio::piped());
@@ -295,21 +294,28 @@ async fn open(
 }
 
 /// Returns the command that runs `ssh` to a node in a sandbox, with these options in addition; the
-/// caller adds what runs on the node. The error is the reason for the log.
+/// caller adds what runs on the node. It sees the control sockets of playbooks of this trust. The
+/// sockets of playbooks' messages are hidden, since a shared connection outlives the playbooks, and
+/// one that made it forward a socket must not reach those of later ones. The error is the reason for
+/// the log.
 fn ssh_command(
     jobdir: &Jobdir,
     settings: &AnsibleSettings,
     agent: &Agent,
     node: &NodeAccess,
     options: &[&str],
+    trust: CodeTrust,
 ) -> Result<Command, String> {
     let state = jobdir.state_of("ssh").map_err(|error| error.to_string())?;
+    let control = jobdir.control_of(trust).map_err(|error| error.to_string())?;
     let sandbox = Sandbox {
         settings,
         jobdir,
         trust: CodeTrust::Untrusted,
         ansible_version: DEFAULT_ANSIBLE_VERSION,
         state: &state,
+        control: &control,
+        messages: MessageSockets::Hidden,
     };
     let environment = BTreeMap::from([
         ("HOME", jobdir.home.display().to_string()),
@@ -332,7 +338,7 @@ pub async fn add_authorized_key(
     node: &NodeAccess,
     key: &str,
 ) -> Result<(), String> {
-    let mut command = ssh_command(jobdir, settings, agent, node, &[])?;
+    let mut command = ssh_command(jobdir, settings, agent, node, &[], CodeTrust::Untrusted)?;
     // The key is passed as input: the shell of the node does not see it. The file may lack its last
     // line break.
     command.arg(
@@ -406,7 +412,7 @@ async fn end_sessions_on(
     agent: &Agent,
     node: &NodeAccess,
 ) -> Result<(), String> {
-    let mut command = ssh_command(jobdir, settings, agent, node, &[])?;
+    let mut command = ssh_command(jobdir, settings, agent, node, &[], CodeTrust::Untrusted)?;
     command.arg("exec sh -s").stdin(Stdio::piped());
     let mut process = Group::spawn(&mut command).map_err(|error| error.to_string())?;
     let (Some(mut stdin), Some(stderr)) = (process.stdin(), process.stderr()) else {

@@ -121,6 +121,10 @@ pub async fn place_repositories(
             return Err(WorkspaceError::Occupied { project, src_dir, other });
         }
         let path = jobdir.work.join(&src_dir);
+        if let Some(link) = link_above(&jobdir.work, Path::new(&src_dir)) {
+            let (project, other) = (project.clone(), format!("{link}, a link of another repository,"));
+            return Err(WorkspaceError::Occupied { project, src_dir, other });
+        }
         let states = states_of(job.speculation, project);
         let packs = packs(sources, connection, project, &states, &state.result.id).await?;
         let others = states
@@ -151,6 +155,15 @@ pub async fn place_repositories(
         });
     }
     Ok(placed)
+}
+
+/// Returns the first part of `path`, relative to `root`, that is a symbolic link: a checkout there
+/// would follow it out of the workspace (Z7.5). A repository that was checked out before may contain
+/// it. No playbook runs yet, so none appears afterwards.
+fn link_above(root: &Path, path: &Path) -> Option<String> {
+    let parts: Vec<&Path> = path.ancestors().filter(|part| !part.as_os_str().is_empty()).collect();
+    let is_link = |part: &&Path| root.join(part).is_symlink();
+    parts.into_iter().rev().find(is_link).map(|link| link.display().to_string())
 }
 
 /// Returns whether the files of the repositories are written into the workspace

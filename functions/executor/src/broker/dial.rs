@@ -141,7 +141,7 @@ async fn connect(addresses: &[SocketAddr]) -> Result<TcpStream, DialError> {
 
 /// Returns whether an address is one of this machine: then the kernel would send from the address
 /// itself, or from loopback. Sends nothing.
-fn is_own_address(address: IpAddr) -> bool {
+pub(crate) fn is_own_address(address: IpAddr) -> bool {
     let any = match address {
         IpAddr::V4(_) => "0.0.0.0:0",
         IpAddr::V6(_) => "[::]:0",

@@ -91,6 +91,19 @@ async fn a_repository_within_another_is_refused_only_if_files_are_there() {
     }
 }
 
+/// Z7.5: a repository cannot lead the checkout of another one out of the workspace.
+#[tokio::test]
+async fn a_repository_is_not_checked_out_through_a_link_of_another_one() {
+    let mut story = Story::new(&[(PROJECT, "look.yaml", "[]")]);
+    story.put_link("nested", "../../../../../homes/trusted/ansible");
+    story.job.run = vec![untrusted("look")];
+    story.ahead(&format!("{PROJECT}/nested"));
+    let outcome = story.run().await;
+    assert_eq!(outcome.ended.result, ConfigError, "{}", outcome.log);
+    let detail = outcome.ended.detail.as_deref().unwrap();
+    assert!(detail.contains("src/forge.test/org/project/nested, a link of"), "{detail}");
+}
+
 /// Z4.3, Z7.5: files that a playbook leaves in the home directory on the executor may change what
 /// later playbooks do.
 #[tokio::test]

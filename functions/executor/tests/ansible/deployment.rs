@@ -70,6 +70,9 @@ fn sha256() -> Fingerprint {
 /// Returns a build of a deployment job with the keys of these owners.
 fn deployment(host: ExternalHost, keys: &[(&str, &ProjectKey)]) -> Story {
     let mut story = Story::new(&[(PROJECT, "deploy.yaml", DEPLOY)]);
+    // The hosts of the tests are on this machine, which jobs may not name otherwise.
+    let place = host.name.split('@').next_back().unwrap().parse().unwrap();
+    story.setup.push(Box::new(move |settings| settings.network.allowed.push(place)));
     story.job.run_time.host = Some(host);
     story.job.run = vec![untrusted("deploy")];
     for (owner, pair) in keys {
@@ -122,6 +125,21 @@ async fn a_host_with_another_key_is_refused_and_both_fingerprints_are_named() {
         );
         assert!(!outcome.log.contains("PLAY"), "nothing ran: {}", outcome.log);
     }
+}
+
+/// Z8.1, Z7.5: a job may not name the executor's own machine, unless its operator allows it: nothing
+/// is connected, and no fingerprint is shown.
+#[tokio::test]
+async fn a_job_whose_host_is_the_executor_is_refused() {
+    let [_, tenant] = pairs();
+    let host = Host::accepting(&[tenant]);
+    let mut story = deployment(host.of_job(&sha256()), &[("tenant one", tenant)]);
+    story.setup.clear();
+    let outcome = story.run().await;
+    assert_eq!(outcome.ended.result, ConfigError, "{}", outcome.log);
+    let detail = outcome.ended.detail.clone().unwrap();
+    assert!(detail.contains("loopback addresses of the executor are refused"), "{detail}");
+    assert!(!outcome.log.contains("SHA256:"), "{}", outcome.log);
 }
 
 /// Z8.1: a host that does not answer is tried again by another attempt; a job whose project and

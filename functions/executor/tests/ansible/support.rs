@@ -462,6 +462,13 @@ impl Story {
         self.project.1 = self.repos[&ProjectName::from(PROJECT)].commit(files);
     }
 
+    /// Commits a symbolic link as the state under test of the project.
+    pub fn put_link(&mut self, path: &str, target: &str) {
+        let repo = &self.repos[&ProjectName::from(PROJECT)];
+        std::os::unix::fs::symlink(target, repo.directory.path().join(path)).unwrap();
+        self.project.1 = repo.commit(&[]);
+    }
+
     /// Commits a submodule at `path` as the state under test of the project, with this address.
     pub fn put_submodule(&mut self, path: &str, url: &str) {
         let repo = &self.repos[&ProjectName::from(PROJECT)];
