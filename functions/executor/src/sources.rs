@@ -1,6 +1,7 @@
 //! Provides packs of repositories from object storage, cached in a directory.
 
 use crate::job::{PackRequest, Packs, RepositorySources, SourceError};
+use crate::pack_cache::{CACHE_BYTES_MAX, evict, mark_used};
 use async_trait::async_trait;
 use bytes::Bytes;
 use sluice_git::{PackName, Repository, keys};
@@ -9,6 +10,7 @@ use sluice_runtime::Ports;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 /// Provides packs that the merger stored in object storage (Z7.2: executors and nodes never fetch
 /// from a forge).
@@ -37,6 +39,23 @@ impl ObjectSources {
         project_locks.entry(project.clone()).or_default().clone()
     }
 
+    /// Removes all packs from the cache that builds do not need at this time, to free disk space.
+    /// Packs are downloaded again when they are needed.
+    pub async fn free_disk(&self) {
+        self.shrink(0).await;
+    }
+
+    /// Removes packs from the cache, the least recently used ones first, until they take at most
+    /// `bytes_max` bytes. What was removed is logged.
+    async fn shrink(&self, bytes_max: u64) {
+        let dir = self.dir.clone();
+        let freed =
+            tokio::task::spawn_blocking(move || evict(&dir, bytes_max, SystemTime::now())).await;
+        if let Ok(bytes @ 1..) = freed {
+            tracing::info!(bytes, "packs that were used least recently are removed from the cache");
+        }
+    }
+
     /// Downloads the requested packs of a project that the cache lacks, and returns the cache's
     /// pack directory with the names of all requested packs, each once. Whether they contain the
     /// requested commits is not checked, and the connection is not used. Only one download of a
@@ -59,10 +78,13 @@ impl ObjectSources {
         let (project, opened, checked) = (request.project.clone(), dir.clone(), names.clone());
         let find_cached = move || {
             let held = Repository::open(&project, &opened)?;
+            // Before they are looked for, so that none of them is removed meanwhile.
+            mark_used(&held.pack_dir(), &checked, SystemTime::now());
             let cached: Vec<bool> = checked.iter().map(|name| held.has_pack(name)).collect();
             Ok::<_, Cause>((held.pack_dir(), cached))
         };
         let (directory, cached) = tokio::task::spawn_blocking(find_cached).await??;
+        let is_complete = cached.iter().all(|is_here| *is_here);
         for (key, is_here) in keys_of.into_iter().zip(cached) {
             if is_here {
                 continue;
@@ -71,6 +93,9 @@ impl ObjectSources {
             let (project, opened) = (request.project.clone(), dir.clone());
             let add = move || Repository::open(&project, &opened)?.add_stored(&object).map(drop);
             tokio::task::spawn_blocking(add).await??;
+        }
+        if !is_complete {
+            self.shrink(CACHE_BYTES_MAX).await;
         }
         Ok(Packs { directory, names })
     }
@@ -178,6 +203,38 @@ mod tests {
                 );
             }
         }
+    }
+
+    /// Z7.3: a full disk is freed of packs that no build needs; they are downloaded again.
+    #[tokio::test]
+    async fn packs_that_were_not_used_lately_are_removed_to_free_the_disk_and_loaded_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let pack = packed(&folder.path().join("repository"));
+        let project = ProjectName::from("forge.example/org/name");
+        let ports = World::new(1, 0, Timestamp(1_800_000_000_000)).ports();
+        let key = keys::pack(&project, &pack.name);
+        let bytes = pack.joined(&project).unwrap();
+        let stored = ports.objects.put(&key, bytes.into(), PutMode::Always, "text/plain");
+        stored.await.unwrap();
+        let sources = ObjectSources::new(ports, folder.path().join("cache"));
+        let request = || PackRequest {
+            connection: None,
+            project: &project,
+            packs: vec![key.as_str()],
+            commits: Vec::new(),
+        };
+        let held = sources.packs(&request()).await.unwrap();
+        let file = held.directory.join(format!("{}.pack", pack.name));
+        let an_hour_ago = SystemTime::now() - std::time::Duration::from_secs(3_600);
+        mark_used(&held.directory, &held.names, an_hour_ago);
+        sources.packs(&request()).await.unwrap();
+        sources.free_disk().await;
+        assert!(file.exists(), "a build has just asked for it");
+        mark_used(&held.directory, &held.names, an_hour_ago);
+        sources.free_disk().await;
+        assert!(!file.exists());
+        sources.packs(&request()).await.unwrap();
+        assert!(file.exists());
     }
 
     /// If only the functions are updated, they may store a format that this executor does not know.
