@@ -3,7 +3,7 @@
 use crate::common::{store_graph, store_jobs};
 use crate::world::ObservedWorld;
 use async_trait::async_trait;
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 use sluice_executor::jobdir::log_path;
 use sluice_executor::{AttemptScope, JobAttempt, Observer, RepositorySources, Runner, StopSignal};
 use sluice_model::build::{BuildResult, Order, Phase, PlaybookPhase, PlaybookStart, Run, RunEnd};
@@ -15,6 +15,7 @@ use sluice_records::codec::decode;
 use sluice_runtime::cell;
 use sluice_runtime::record::Record;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
@@ -22,11 +23,17 @@ use tokio::sync::Notify;
 pub const LOG_TEXT: &str = "the first line\n";
 
 /// Begins a main playbook, writes a line to the log of a build and passes when the test says so; a
-/// stop aborts it before.
+/// stop aborts it before. Leaves another file in its logs.
 #[derive(Default)]
 pub struct Worker {
     /// Lets one build pass.
     pub pass: Arc<Notify>,
+    /// Whether the next build panics.
+    pub panics: AtomicBool,
+    /// A build was stopped.
+    pub stopped: Notify,
+    /// Lets one stopped build end, which otherwise ends at once.
+    pub clean_up: Option<Notify>,
     /// The scopes of the attempts that were begun.
     pub scopes: Mutex<Vec<AttemptScope>>,
 }
@@ -46,10 +53,18 @@ impl Runner for Worker {
         std::fs::create_dir_all(jobdir.join("work/logs")).unwrap();
         std::fs::write(log_path(jobdir), LOG_TEXT).unwrap();
         observer.log_appended(0, LOG_TEXT.as_bytes());
+        assert!(!self.panics.swap(false, Ordering::AcqRel), "as a defect of the runner");
         let result = tokio::select! {
             () = self.pass.notified() => BuildResult::Success,
-            _ = stop.stopped() => BuildResult::Aborted,
+            _ = stop.stopped() => {
+                self.stopped.notify_one();
+                if let Some(clean_up) = &self.clean_up {
+                    clean_up.notified().await;
+                }
+                BuildResult::Aborted
+            }
         };
+        std::fs::write(jobdir.join("work/logs/left.txt"), "left\n").unwrap();
         RunEnd {
             result,
             detail: stop.reason(),
@@ -72,13 +87,27 @@ pub async fn send(world: &ObservedWorld, job: &str) -> BuildId {
 /// Stores the order of a build of this job, which has a post-run playbook, and sends the build to
 /// the executors.
 pub async fn send_with_post_run(world: &ObservedWorld, job: &str) -> BuildId {
+    send_collecting(world, job, json!({})).await
+}
+
+/// Stores the order of a build of this job, which has a post-run playbook and works on a host of its
+/// own, and sends the build to the executors.
+pub async fn send_deployment(world: &ObservedWorld, job: &str) -> BuildId {
+    let fingerprint = json!({"sha256": "A".repeat(43)});
+    let host = json!({"name": "deploy@192.0.2.1", "fingerprint": fingerprint});
+    send_collecting(world, job, json!({"host": host})).await
+}
+
+/// Stores the order of a build of this job, which has a post-run playbook and these attributes, and
+/// sends the build to the executors.
+async fn send_collecting(world: &ObservedWorld, job: &str, run_time: Value) -> BuildId {
     let collecting = json!({
         "connection": "github", "project": "forge.test/org/one", "branch": "main", "commit": null,
         "path": "collect", "trusted": false,
     });
     let frozen = json!({
         "name": job, "voting": true, "attempts": 3, "nodesets": [], "dependencies": [],
-        "post_run": [collecting],
+        "post_run": [collecting], "run_time": run_time,
     });
     let graph = JobGraph { jobs: vec![serde_json::from_value(frozen).unwrap()] };
     store_graph(&world.ports(), "g", "s", &graph).await;
@@ -87,6 +116,16 @@ pub async fn send_with_post_run(world: &ObservedWorld, job: &str) -> BuildId {
 
 /// Stores the order of a build of a stored job and sends the build to the executors.
 async fn send_stored(world: &ObservedWorld, job: &str) -> BuildId {
+    let id = put_order(world, job);
+    let (precedence, tenant) = (Precedence::Normal, "t".into());
+    let wakeup =
+        Wakeup::Build { build: id.clone(), precedence, tenant, request: None, nodes: Vec::new() };
+    cell::send(&world.ports(), &[wakeup]).await.unwrap();
+    id
+}
+
+/// Stores the order of a build of a job, and sends nothing.
+pub fn put_order(world: &ObservedWorld, job: &str) -> BuildId {
     let id = BuildId::derive(&[job]);
     let change = json!({
         "key": { "connection": "github", "project": "forge.test/org/one", "number": 1 },
@@ -99,10 +138,6 @@ async fn send_stored(world: &ObservedWorld, job: &str) -> BuildId {
     }))
     .unwrap();
     world.write(build::put_order(&order).unwrap());
-    let (precedence, tenant) = (Precedence::Normal, "t".into());
-    let wakeup =
-        Wakeup::Build { build: id.clone(), precedence, tenant, request: None, nodes: Vec::new() };
-    cell::send(&world.ports(), &[wakeup]).await.unwrap();
     id
 }
 
