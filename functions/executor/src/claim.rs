@@ -13,13 +13,15 @@
 //! their requests; the wakeups sent at the end only make this faster.
 
 mod journal;
+mod loaded;
 mod lost;
 mod unconfirmed;
 
+use self::loaded::LoadedRecords;
 pub use journal::record_playbook;
 pub use lost::{end_lost, end_lost_build};
 
-use crate::job::InheritedData;
+use crate::job::{InheritedData, Lease};
 use crate::object_cache::ObjectCache;
 use crate::parent_data::read_inherited;
 use crate::returned_data;
@@ -29,17 +31,16 @@ use sluice_model::job::{FrozenJob, JobGraph};
 use sluice_model::node::NodeAccess;
 use sluice_model::wakeup::Wakeup;
 use sluice_model::{BuildId, JobName, NodeId, SessionId, ZoneName};
-use sluice_pool::{NodeRequest, PoolNode, RequestRow, RequestState};
+use sluice_pool::{NodeRequest, PoolNode, RequestRow};
 use sluice_records::codec::{decode, get, with_body};
 use sluice_records::{build, provider};
 use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::record::{Expect, Key, Record, TRANSACTION_RECORDS_MAX, Write};
 use sluice_runtime::{CellCommit, CommitOutcome, PortError, Ports, cell};
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 
-/// The maximum number of keys in one read (the limit of DynamoDB's BatchGetItem).
-const KEYS_MAX: usize = 100;
 /// Job graphs, and tested states, cached in memory. Builds of one item share them and start at
 /// about the same time.
 const CACHED_OBJECTS: usize = 16;
@@ -116,6 +117,10 @@ pub struct Claims {
     states: ObjectCache<Speculation>,
     /// Builds whose claim may be stored although the response was lost.
     unconfirmed: Mutex<BTreeSet<BuildId>>,
+    /// Nothing is claimed once it is over, since builds of a session that has ended are lost.
+    lease: Lease,
+    /// Whether nothing is claimed any more, because the executor shuts down.
+    is_closed: AtomicBool,
 }
 
 impl Claimed {
@@ -129,7 +134,36 @@ impl Claims {
     /// Creates the claims of a session.
     pub fn new(ports: Ports, session: SessionId) -> Self {
         let (graphs, states) = (ObjectCache::new(CACHED_OBJECTS), ObjectCache::new(CACHED_OBJECTS));
-        Self { ports, session, graphs, states, unconfirmed: Mutex::default() }
+        Self {
+            ports,
+            session,
+            graphs,
+            states,
+            unconfirmed: Mutex::default(),
+            lease: Lease::unlimited(),
+            is_closed: AtomicBool::new(false),
+        }
+    }
+
+    /// Returns the claims of a session that lasts as long as this lease: while it is over, every
+    /// claim is an error.
+    pub fn under(self, lease: Lease) -> Self {
+        Self { lease, ..self }
+    }
+
+    /// Claims nothing any more: from now on every claim is an error.
+    pub fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+    }
+
+    /// Returns whether [`Self::close`] was called.
+    pub fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Returns whether builds may be claimed now.
+    pub fn may_claim(&self) -> bool {
+        !self.is_closed() && !self.lease.is_over()
     }
 
     /// Claims builds and returns one result for each, in the same order. The builds must be
@@ -137,11 +171,15 @@ impl Claims {
     /// the build has no order, was stopped or has ended, another executor has it, or its nodes are
     /// gone; a run that an earlier call has stored is then ended. After an error the caller tries
     /// again or has the message redelivered. The claim may be stored then;
-    /// [`Self::end_stopped_unconfirmed`] ends it after a stop.
+    /// [`Self::end_stopped_unconfirmed`] ends it after a stop. While [`Self::may_claim`] is false,
+    /// every claim is an error and nothing is stored.
     pub async fn claim(
         &self,
         messages: &[BuildMessage],
     ) -> Vec<Result<Option<Claimed>, ReconcileError>> {
+        if !self.may_claim() {
+            return messages.iter().map(|message| Err(not_claimed_now(&message.build))).collect();
+        }
         let mut loaded = LoadedRecords::default();
         if let Err(error) = self.read(messages, &mut loaded).await {
             return messages
@@ -327,11 +365,18 @@ impl Claims {
     /// Stores claims and returns the result for each message's index, in no particular order. New
     /// runs are stored together where possible, and each alone if that conflicts; a run that this
     /// session stored before is always stored alone. A claim that conflicts alone is an error. If
-    /// the store fails, all claims of that transaction are errors.
+    /// the store fails, all claims of that transaction are errors; so are claims that the session
+    /// may not make any more.
     async fn store_claims(
         &self,
         ready: Vec<ReadyClaim>,
     ) -> Vec<(usize, Result<Option<Claimed>, ReconcileError>)> {
+        // Reading the inputs took time.
+        if !self.may_claim() {
+            let refused =
+                |(at, claimed, _): ReadyClaim| (at, Err(not_claimed_now(&claimed.run.build)));
+            return ready.into_iter().map(refused).collect();
+        }
         let mut written = Vec::with_capacity(ready.len());
         let (stored, new): (Vec<ReadyClaim>, Vec<ReadyClaim>) =
             ready.into_iter().partition(|(_, claimed, _)| claimed.record.revision > 0);
@@ -605,8 +650,8 @@ async fn write_end(
 
 /// Stores the end of a run, and marks its node request as ended in the same transaction. If the
 /// request has changed or is not claimed, only the run is stored. Returns the outcome of the commit
-/// and the ended run; the outcome is stale if the run itself has changed. In the request, `Retry`
-/// at the last attempt becomes `RetryLimit`.
+/// and the ended run; the outcome is stale if the run itself has changed. `Retry` at the last
+/// attempt becomes `RetryLimit`.
 async fn commit_end(
     ports: &Ports,
     order: &Order,
@@ -621,7 +666,7 @@ async fn commit_end(
     };
     let now = ports.clock.now();
     let request = request.and_then(|(record, request)| Some((record, request.end(result, now)?)));
-    let run = Run { phase: Phase::Ended(ended), ..run.clone() };
+    let run = Run { phase: Phase::Ended(RunEnd { result, ..ended }), ..run.clone() };
     let head = build::next_run(record, &run)?;
     let mut others = Vec::new();
     if let Some((record, request)) = request {
@@ -654,76 +699,6 @@ async fn reload_run(ports: &Ports, claimed: &mut Claimed) -> Result<(), Reconcil
     }
     claimed.record = record;
     outcome
-}
-
-/// Records that were read, and the keys that were requested.
-#[derive(Default)]
-struct LoadedRecords {
-    /// All keys that were read, whether or not they exist.
-    requested: BTreeSet<Key>,
-    /// The records that exist.
-    found: BTreeMap<Key, Record>,
-}
-
-impl LoadedRecords {
-    /// Reads the records of those keys that were not requested before, and adds the existing ones.
-    /// A missing record is not requested again either. After an error `self` must be dropped,
-    /// because the keys count as requested although they were not read.
-    async fn read(
-        &mut self,
-        ports: &Ports,
-        keys: impl Iterator<Item = Key>,
-    ) -> Result<(), PortError> {
-        let keys: Vec<Key> = keys.filter(|key| self.requested.insert(key.clone())).collect();
-        for page in keys.chunks(KEYS_MAX) {
-            let records = ports.records.get(page).await?;
-            self.found
-                .extend(records.into_iter().flatten().map(|record| (record.key.clone(), record)));
-        }
-        Ok(())
-    }
-
-    /// Returns an order; `None` if it is missing or cannot be decoded.
-    fn order(&self, build: &BuildId) -> Option<Order> {
-        decode(self.found.get(&build::order_key(build))?).ok()
-    }
-
-    /// Returns the node request of a build with its record; `None` if its nodes may not be used. If
-    /// this session has stored a claim of the build (`is_claimed_here`), the request must be
-    /// claimed, otherwise it must be fulfilled. In any other state, or without a record, the nodes
-    /// may not be used.
-    fn request(
-        &self,
-        at: &RequestRef,
-        is_claimed_here: bool,
-    ) -> Result<Option<(Record, NodeRequest)>, ReconcileError> {
-        let Some(record) = self.found.get(&request_key(at)) else { return Ok(None) };
-        let request: NodeRequest = decode(record)?;
-        let is_usable = match request.state {
-            RequestState::Fulfilled(_) => !is_claimed_here,
-            RequestState::Claimed(_) => is_claimed_here,
-            _ => false,
-        };
-        Ok(is_usable.then(|| (record.clone(), request)))
-    }
-
-    /// Returns the nodes of a request in the request's order; an error if a node's record does not
-    /// exist yet.
-    fn nodes(
-        &self,
-        at: &RequestRef,
-        request: &NodeRequest,
-    ) -> Result<Vec<PoolNode>, ReconcileError> {
-        let nodes = request.nodes().iter().map(|id| {
-            let key = provider::node_key(&at.provider, id);
-            let record = self
-                .found
-                .get(&key)
-                .ok_or_else(|| ReconcileError::Retry(format!("{key} does not exist yet")))?;
-            Ok(decode(record)?)
-        });
-        nodes.collect()
-    }
 }
 
 /// Returns the job with only the nodeset at index `nodeset` of its alternatives (N14); with none if
@@ -766,6 +741,13 @@ fn next_revision(record: Record, request: &NodeRequest) -> Result<(Record, Write
 /// Returns the key of the node request that an order refers to.
 fn request_key(at: &RequestRef) -> Key {
     provider::request_key(&at.provider, &RequestRow(at.row.clone()))
+}
+
+/// Returns the error for a claim of a session that claims nothing at this time.
+fn not_claimed_now(id: &BuildId) -> ReconcileError {
+    ReconcileError::Retry(format!(
+        "{id} is not claimed: the executor shuts down, or its session may be over"
+    ))
 }
 
 /// Returns the error for a claim that conflicted with another write; the message is delivered

@@ -89,10 +89,28 @@ impl Lease {
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
     }
 
+    /// Ends the lease now.
+    pub fn end(&self) {
+        self.renew(Instant::now());
+    }
+
     /// Returns whether the lease is over.
     pub fn is_over(&self) -> bool {
-        let until = *self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        until.is_some_and(|until| Instant::now() >= until)
+        self.until().is_some_and(|until| Instant::now() >= until)
+    }
+
+    /// Waits until the lease is over, as it is now: a renewal meanwhile does not prolong the wait.
+    /// Returns at once if it is over, and never if it is unlimited.
+    pub async fn over(&self) {
+        match self.until() {
+            Some(until) => tokio::time::sleep_until(until.into()).await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// Returns when the lease is over; `None` if it is unlimited.
+    fn until(&self) -> Option<Instant> {
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -277,15 +295,16 @@ impl Stopper {
         (Self(Arc::clone(&requests)), StopSignal { stopped, resumed, _requests: requests })
     }
 
-    /// Requests the stop. Later calls do not change the reason.
-    pub fn stop(&self, reason: &str) {
+    /// Requests the stop. Returns whether this is the first request; later ones do not change the
+    /// reason.
+    pub fn stop(&self, reason: &str) -> bool {
         self.0.stop.send_if_modified(|current| {
             let first = current.is_none();
             if first {
                 *current = Some(reason.to_owned());
             }
             first
-        });
+        })
     }
 
     /// Lets the build resume, even if it pauses only later.

@@ -190,6 +190,12 @@ impl Jobdir {
         vec![self.work.clone(), self.homes.clone()]
     }
 
+    /// Removes the runtime directory when the returned value is dropped, also by a panic, as
+    /// [`Self::remove_runtime`] does.
+    pub fn remove_runtime_at_end(&self) -> RuntimeRemoval<'_> {
+        RuntimeRemoval(self)
+    }
+
     /// Removes the runtime directory. A missing one is no failure; any other failure is only
     /// logged. Call it after the last sandbox process has ended, which could create a socket again.
     pub fn remove_runtime(&self) {
@@ -198,6 +204,15 @@ impl Jobdir {
         {
             tracing::warn!(path = %self.runtime.root.display(), %error, "could not remove a build's runtime directory");
         }
+    }
+}
+
+/// Removes the runtime directory of a build when it is dropped.
+pub struct RuntimeRemoval<'a>(&'a Jobdir);
+
+impl Drop for RuntimeRemoval<'_> {
+    fn drop(&mut self) {
+        self.0.remove_runtime();
     }
 }
 

@@ -187,8 +187,11 @@ impl<'a> JobLog<'a> {
 
     /// Appends whole lines to the file and passes them to the observer.
     fn write(&mut self, block: &str) {
-        // A failure to write the log does not fail the build.
-        if let Err(error) = self.file.write_all(block.as_bytes()) {
+        // A failure to write the log does not fail the build. What was written of the block is cut,
+        // since the log's length counts only whole blocks.
+        let written =
+            write_or_cut(&mut self.file, block.as_bytes(), |file| file.set_len(self.offset));
+        if let Err(error) = written {
             tracing::warn!(%error, "could not write to a build's log");
             return;
         }
@@ -216,6 +219,19 @@ impl<'a> JobLog<'a> {
     }
 }
 
+/// Writes all bytes; if that fails halfway, as on a full disk, `cut` removes what was written.
+fn write_or_cut<F: Write>(
+    file: &mut F,
+    bytes: &[u8],
+    cut: impl FnOnce(&mut F) -> std::io::Result<()>,
+) -> std::io::Result<()> {
+    file.write_all(bytes).inspect_err(|_| {
+        if let Err(error) = cut(file) {
+            tracing::warn!(%error, "could not cut a build's log after a failed write");
+        }
+    })
+}
+
 /// Returns the current time of the system clock.
 pub fn now() -> Timestamp {
     Timestamp(
@@ -228,4 +244,40 @@ fn stamp() -> String {
     let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
     let second = Timestamp(since.as_millis() as u64).to_iso().replace('T', " ");
     format!("{second}.{:06}", since.subsec_micros())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A file on a disk with room for a few bytes.
+    struct FullDisk(Vec<u8>, usize);
+
+    impl Write for FullDisk {
+        fn write(&mut self, bytes: &[u8]) -> std::io::Result<usize> {
+            let count = bytes.len().min(self.1 - self.0.len());
+            if count == 0 {
+                return Err(std::io::ErrorKind::StorageFull.into());
+            }
+            self.0.extend_from_slice(&bytes[..count]);
+            Ok(count)
+        }
+        fn flush(&mut self) -> std::io::Result<()> {
+            Ok(())
+        }
+    }
+
+    /// Z7.4: the positions of later lines in the log are right after the disk was full.
+    #[test]
+    fn nothing_is_left_of_a_block_that_could_not_be_written_whole() {
+        let mut disk = FullDisk(b"one\n".to_vec(), 6);
+        let cut = |disk: &mut FullDisk| {
+            disk.0.truncate(4);
+            Ok(())
+        };
+        write_or_cut(&mut disk, b"three\n", cut).unwrap_err();
+        assert_eq!(disk.0, b"one\n");
+        write_or_cut(&mut disk, b"2\n", cut).unwrap();
+        assert_eq!(disk.0, b"one\n2\n");
+    }
 }

@@ -37,6 +37,7 @@ pub mod jobdir;
 pub mod joblog;
 pub mod live;
 mod object_cache;
+mod pack_cache;
 pub mod parent_data;
 pub mod phases;
 pub mod playbook;

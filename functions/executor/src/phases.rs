@@ -3,11 +3,12 @@
 
 mod collect;
 mod end;
+mod prepare;
 mod start_error;
 
 use self::end::{DETAIL_BYTES_MAX, ended, short, write_record};
+use self::prepare::ConnectedNodes;
 use self::start_error::StartError;
-use crate::broker::Broker;
 use crate::build_result::{Next, PlaybookEnd, PostPlaybookKind, ResultTracker};
 use crate::comment_lines;
 use crate::content::AnsibleContent;
@@ -16,7 +17,6 @@ use crate::external_host;
 use crate::frozen_vars::{self, FrozenVars};
 use crate::held_nodes;
 use crate::home_files;
-use crate::id_token;
 use crate::include;
 use crate::inventory::{self, JobVars};
 use crate::job::{AttemptScope, JobAttempt, Observer, RepositorySources, Runner, StopSignal};
@@ -26,17 +26,14 @@ use crate::playbook::{
     self, CommandStreams, FREEZE_INDEX, PlaybookContext, PlaybookInputs, PlaybookOutcome,
     PreparedPlaybook, python_bool,
 };
-use crate::playbook_checkouts::{self, Playbooks};
-use crate::receiver::RECORD_BYTES_MAX;
+use crate::playbook_checkouts::Playbooks;
 use crate::restricted_vars::{VarScope, is_allowed, restrict};
 use crate::returned_data::ReturnedData;
-use crate::sandbox::{CodeTrust, probe, write_accounts};
+use crate::sandbox::{CodeTrust, probe};
 use crate::settings::{AnsibleSettings, SetupError};
-use crate::ssh::{self, Agent, AgentKeys};
 use crate::time_limits::TimeLimits;
 use crate::uploads;
-use crate::vars::{to_map, unsafe_texts, zuul};
-use crate::workspace::{self, PlacedRepository};
+use crate::vars::{to_map, unsafe_texts};
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use sluice_config::pattern::Pattern;
@@ -47,7 +44,7 @@ use sluice_model::job::{
 };
 use sluice_model::{BranchName, Timestamp};
 use std::borrow::Cow;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
 use tokio::time::Instant;
@@ -115,6 +112,10 @@ impl Runner for Ansible {
                 );
             }
         };
+        let _runtime = jobdir.remove_runtime_at_end();
+        // The nodes of a lost build are free only when its logs are collected.
+        let until = (job.scope == AttemptScope::CollectLogs)
+            .then(|| Instant::now() + Duration::from_secs(self.settings.collect_timeout_seconds));
         job.secrets.values().for_each(|value| log.add_secret(value));
         // As in Zuul, a job may print what its parents returned as secret; it is only masked.
         job.inherited.secret_data.values().for_each(|value| log.redactor.add(value));
@@ -127,6 +128,7 @@ impl Runner for Ansible {
         let read = tokio::select! {
             read = read => Some(read),
             _ = stop.stopped() => None,
+            error = no_time_left(until) => Some(Err(error)),
         };
         let (frozen, host, refused) = match read {
             Some(Ok((frozen, host))) => (frozen, host, None),
@@ -149,12 +151,13 @@ impl Runner for Ansible {
             None => tokio::select! {
                 prepared = attempt.prepare(&mut log) => Some(prepared),
                 _ = stop.stopped() => None,
+                error = no_time_left(until) => Some(Err(error)),
             },
         };
         let result = match prepared {
-            Some(Ok(stage)) => match job.scope {
-                AttemptScope::Whole => stage.run_phases(&mut log, &mut stop).await,
-                AttemptScope::CollectLogs => stage.collect_logs(&mut log, &mut stop).await,
+            Some(Ok(stage)) => match until {
+                None => stage.run_phases(&mut log, &mut stop).await,
+                Some(until) => stage.collect_logs(&mut log, &mut stop, until).await,
             },
             Some(Err(error)) => {
                 let detail = chain(&error);
@@ -163,7 +166,6 @@ impl Runner for Ansible {
             }
             None => ended(BuildResult::Aborted, stop.reason()),
         };
-        jobdir.remove_runtime();
         log.say(&format!("Job ended: {}", result.result));
         result
     }
@@ -181,168 +183,6 @@ struct Attempt<'a> {
     jobdir: &'a Jobdir,
     /// Receives the events of the build.
     observer: &'a dyn Observer,
-}
-
-/// The build's way to the network, and the connections to its nodes; dropping it closes them.
-struct ConnectedNodes {
-    /// The agent with the build's keys; `None` without any.
-    agent: Option<Agent>,
-    /// The shared SSH connections.
-    _shared: Vec<ssh::SharedConnection>,
-    /// The only way of untrusted playbooks to the network.
-    broker: Broker,
-    /// The Python path by host name.
-    interpreters: BTreeMap<String, String>,
-    /// Log lines about nodes that could not be reached.
-    troubles: Vec<String>,
-}
-
-impl<'a> Attempt<'a> {
-    /// Prepares everything that playbooks need: repositories, playbooks, secrets, nodes and
-    /// variables. Writes the inventory and the tested commits to the logs, and its progress to
-    /// `log`. The returned value holds the connections to the nodes and watches the disk usage. A
-    /// node that cannot be reached is only logged; anything else that is missing is an error.
-    async fn prepare(&self, log: &mut JobLog<'_>) -> Result<PreparedBuild<'a>, StartError> {
-        let (job, jobdir) = (self.job, self.jobdir);
-        inventory::check_names(job)?;
-        let version = job.job.ansible_version();
-        if !ANSIBLE_VERSIONS.contains(&version) {
-            return Err(StartError::AnsibleVersion { version: version.to_owned() });
-        }
-        write_accounts(jobdir)?;
-        self.check_secrets()?;
-        uploads::check(job.job, self.settings.uploads.as_ref())?;
-        log.say("Cloning repos into workspace");
-        let repositories = async {
-            Ok::<_, StartError>(workspace::place_repositories(job, self.sources, jobdir).await?)
-        };
-        let playbooks = async {
-            Ok::<_, StartError>(
-                playbook_checkouts::prepare_playbooks(job, self.sources, jobdir).await?,
-            )
-        };
-        let (placed, playbooks, nodes) =
-            futures::try_join!(repositories, playbooks, self.connect())?;
-        log.say("Preparing playbooks");
-        nodes.troubles.iter().for_each(|trouble| log.say(trouble));
-        let zuul = zuul(job, &placed, jobdir, self.settings, playbooks.context.clone());
-        self.write_build_info(&placed, &zuul, &nodes)?;
-        let own_project = &job.order.change.key.project;
-        Ok(PreparedBuild {
-            attempt: Attempt {
-                settings: self.settings,
-                job,
-                sources: self.sources,
-                jobdir,
-                observer: self.observer,
-            },
-            zuul,
-            tested: placed
-                .iter()
-                .find(|placed| placed.project == *own_project)
-                .map(|placed| placed.commit.clone()),
-            playbooks,
-            nodes,
-            frozen: FrozenVars::new(),
-            unreachable: BTreeSet::new(),
-            left_files: BTreeSet::new(),
-            failure_output: None,
-            records: Vec::new(),
-            record_bytes_left: RECORD_BYTES_MAX,
-            disk: DiskWatch::start(jobdir.writable(), self.settings.disk_bytes_max),
-        })
-    }
-
-    /// Checks that every secret of the job was decrypted, and that its tokens can be issued; the
-    /// error names the first one of which this is not so.
-    fn check_secrets(&self) -> Result<(), StartError> {
-        let frozen = self.job.job;
-        for playbook in frozen.pre_run.iter().chain(&frozen.run).chain(&frozen.post_run) {
-            for secret in playbook.secrets.values() {
-                let (name, project) = (secret.secret.clone(), secret.project.to_string());
-                if let Some(token) = &secret.oidc {
-                    id_token::check(token).map_err(|source| StartError::Token {
-                        secret: name,
-                        project,
-                        source,
-                    })?;
-                } else if self.job.secrets.get(secret).is_none() {
-                    return Err(StartError::Secret { secret: name, project });
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Writes the SSH configuration, opens the broker, starts the SSH agent and opens a shared
-    /// connection to each node. Without keys there is no agent. Unreachable nodes are no error; an
-    /// executor without a key for nodes is one. To collect logs, also ends what the lost executor has
-    /// started on the nodes; an error if that fails. The caller has written the sandbox's accounts
-    /// ([`write_accounts`]).
-    async fn connect(&self) -> Result<ConnectedNodes, StartError> {
-        let nodes = self.job.nodes;
-        ssh::write_configuration(self.jobdir, self.settings, nodes)?;
-        let socket = self.jobdir.runtime.broker_socket();
-        let mut connected = ConnectedNodes {
-            agent: None,
-            _shared: Vec::new(),
-            broker: Broker::open(&socket, &self.settings.network, nodes, self.job.lease.clone())?,
-            interpreters: BTreeMap::new(),
-            troubles: Vec::new(),
-        };
-        let of_build = self.job.secrets.ssh_keys();
-        let of_nodes = match self.job.node_key {
-            _ if nodes.is_empty() || self.job.job.run_time.host.is_some() => None,
-            None => return Err(StartError::NoKey),
-            key => key,
-        };
-        if nodes.is_empty() && of_build.is_empty() {
-            return Ok(connected);
-        }
-        let agent = Agent::start(self.jobdir, AgentKeys { of_nodes, of_build }, nodes).await?;
-        if !nodes.is_empty() {
-            let open = |trust| ssh::open_shared(self.jobdir, self.settings, &agent, nodes, trust);
-            let (opened, of_trusted) = match self.job.scope {
-                AttemptScope::Whole => {
-                    tokio::join!(open(CodeTrust::Untrusted), open(CodeTrust::Trusted))
-                }
-                AttemptScope::CollectLogs => {
-                    let opened = open(CodeTrust::Untrusted).await;
-                    ssh::end_other_sessions(self.jobdir, self.settings, &agent, nodes).await?;
-                    // Opened last: it is another session.
-                    (opened, open(CodeTrust::Trusted).await)
-                }
-            };
-            (connected._shared, connected.interpreters, connected.troubles) = opened;
-            connected._shared.extend(of_trusted.0);
-        }
-        connected.agent = Some(agent);
-        Ok(connected)
-    }
-
-    /// Writes the inventory, with variables as written and the `zuul` dictionary, to the logs and
-    /// to the path in `zuul.executor.inventory_file`. Also writes the placed repositories with
-    /// their commits to `workspace-repos.json` in the logs. Works once for each job directory.
-    fn write_build_info(
-        &self,
-        placed: &[PlacedRepository],
-        zuul: &Map<String, Value>,
-        nodes: &ConnectedNodes,
-    ) -> std::io::Result<()> {
-        let jobdir = self.jobdir;
-        let inventory = inventory::inventory(
-            self.job,
-            jobdir,
-            JobVars::AsWritten,
-            &nodes.interpreters,
-            &BTreeSet::new(),
-        );
-        let text = inventory::to_readable_yaml(&inventory, zuul);
-        std::fs::write(jobdir.ansible.join("inventory.yaml"), &text)?;
-        std::fs::create_dir(jobdir.logs.join("zuul-info"))?;
-        std::fs::write(jobdir.logs.join("zuul-info/inventory.yaml"), &text)?;
-        std::fs::write(jobdir.logs.join("workspace-repos.json"), json!(placed).to_string())
-    }
 }
 
 /// A build that is ready to run playbooks.
@@ -385,7 +225,7 @@ impl PreparedBuild<'_> {
         let playbooks = std::mem::take(&mut self.playbooks.all);
         let mut limits = TimeLimits::start(self.attempt.job, self.attempt.settings);
         if playbooks.iter().any(PreparedPlaybook::sees_frozen) {
-            self.expand_job_vars(log, stop).await;
+            self.expand_job_vars(log, stop, FREEZE_TIME).await;
         }
         for playbook in playbooks.iter().filter(|playbook| playbook.phase == PlaybookPhase::Pre) {
             if record_requested_stop(&mut results, stop) {
@@ -665,8 +505,13 @@ impl PreparedBuild<'_> {
     /// secrets), which must not expand templates; so call it before the first of these. Expands
     /// them here by an untrusted run of Ansible without secrets. A host for which that fails gets
     /// no variables, and a variable that cannot be expanded is left out. Without templates the
-    /// variables are stored as written and Ansible is not run.
-    async fn expand_job_vars(&mut self, log: &mut JobLog<'_>, stop: &mut StopSignal) {
+    /// variables are stored as written and Ansible is not run; otherwise it gets `timeout`.
+    async fn expand_job_vars(
+        &mut self,
+        log: &mut JobLog<'_>,
+        stop: &mut StopSignal,
+        timeout: Duration,
+    ) {
         let (job, jobdir) = (self.attempt.job, self.attempt.jobdir);
         let hosts: Vec<&str> = inventory::hosts(job).iter().map(|host| host.name).collect();
         if !frozen_vars::is_needed(job) {
@@ -696,7 +541,6 @@ impl PreparedBuild<'_> {
         let mut vars = self.vars(&playbook, &ResultTracker::default());
         vars.insert("sluice_freeze_names".to_owned(), json!(frozen_vars::names(job)));
         vars.insert("sluice_freeze_dest".to_owned(), json!(frozen_vars::directory(&jobdir.facts)));
-        let timeout = Duration::from_secs(FREEZE_SECONDS);
         let inputs = PlaybookInputs {
             inventory: &inventory,
             vars,
@@ -764,7 +608,17 @@ impl PreparedBuild<'_> {
 }
 
 /// The time limit for expanding variables: fact gathering and one task on all hosts.
-const FREEZE_SECONDS: u64 = 120;
+const FREEZE_TIME: Duration = Duration::from_secs(120);
+
+/// Waits until the time of a collection of logs is over, and returns the error for a build that has
+/// not started by then. Never returns without a limit.
+async fn no_time_left(until: Option<Instant>) -> StartError {
+    match until {
+        Some(until) => tokio::time::sleep_until(until).await,
+        None => std::future::pending().await,
+    }
+    StartError::NoTimeLeft
+}
 
 /// Returns a playbook as the job lists it; `None` for the run that expands variables.
 fn configured<'j>(job: &'j FrozenJob, playbook: &PreparedPlaybook) -> Option<&'j Playbook> {

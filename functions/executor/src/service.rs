@@ -5,49 +5,40 @@ pub mod admission;
 mod build_reporter;
 mod collect;
 mod drain;
+mod execution;
 mod item_builds;
+mod leftovers;
+mod renewal;
+mod running;
 mod session_watch;
 mod slots;
 pub mod zone;
 
+pub use renewal::Renewal;
 pub use session_watch::{LOOK_SECONDS, SessionWatch};
 pub use slots::WAIT_SECONDS;
 
-use crate::archive::{self, LogCopy};
-use crate::claim::{self, BuildMessage, Claimed, Claims, QueueWakeup};
-use crate::held_nodes::StoredHolders;
-use crate::job::{AttemptScope, JobAttempt, Lease, OpenedSecrets, Runner, StopSignal, Stopper};
-use crate::jobdir::log_path;
+use crate::claim::{BuildMessage, Claimed, Claims};
+use crate::job::{Lease, Runner, StopSignal};
 use crate::live::LiveLogRegistry;
-use crate::returned_data;
 use crate::secrets::ProjectKeys;
-use crate::service::admission::{AdmissionLimits, StartingBuilds};
-use crate::service::build_reporter::{BuildReporter, BuildUpdates};
+use crate::service::admission::{AdmissionLimits, StartingBuild, StartingBuilds};
 use crate::service::item_builds::{ItemBuildGuard, ItemBuilds};
 use crate::service::zone::ServedZone;
+use crate::service::renewal::{SessionEnd, SessionLife};
+use crate::service::running::{BuildStage, ListedBuild, RunningBuilds};
 use crate::sources::ObjectSources;
-use crate::stored_log::StoredLog;
-use serde_json::{Map, Value};
-use sluice_model::build::{BuildResult, Phase, RunEnd};
+use sluice_model::SessionId;
 use sluice_model::wakeup::MessageQueue;
-use sluice_model::{BuildId, SessionId, Timestamp};
-use sluice_records::build;
-use sluice_records::codec::{decode, encode, expiry, get, with_body};
-use sluice_records::logs::BuildLogs;
-use sluice_records::session::{
-    self, LIFE_SECONDS, LiveLogServer, LiveLogToken, Session, SessionState,
-};
+use sluice_records::session::{LIFE_SECONDS, LiveLogToken};
 use sluice_runtime::batch::ReconcileError;
 use sluice_runtime::port::Incoming;
-use sluice_runtime::record::{Key, Record};
-use sluice_runtime::{CellCommit, CommitOutcome, Ports, cell, quarantine};
-use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
+use sluice_runtime::{Ports, quarantine};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::time::Duration;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, watch};
-use tokio::time::{MissedTickBehavior, interval, sleep};
+use tokio::time::timeout;
 
 /// The build queues, most urgent first, each with the delay in milliseconds before it is polled.
 /// The delay lets a more urgent queue fill a free slot first.
@@ -63,14 +54,9 @@ pub const RENEW_SECONDS: u64 = 1;
 const LEASE: Duration = Duration::from_secs(LIFE_SECONDS);
 /// Attempts to claim a build before its message is left to be redelivered.
 const CLAIM_TRIES: u32 = 3;
-/// Attempts to store a complete end before only the result is stored.
-const COMPLETE_END_TRIES: u32 = 8;
-/// Paused builds that give up their slot; further paused builds keep theirs.
-const PAUSED_MAX: usize = 64;
-/// The longest wait for stopped builds to end.
-const STOP_WAIT: Duration = Duration::from_secs(10);
-/// The longest wait between two attempts to store an end.
-const END_WAIT_MAX: Duration = Duration::from_secs(20);
+/// The longest wait for stopped builds to end, in which cleanup playbooks run and logs are stored.
+/// Whatever stops executors gives them 30 seconds after a drain; the rest is for ending the session.
+const STOP_WAIT: Duration = Duration::from_secs(28);
 
 /// Settings of one executor process.
 #[derive(Debug, Clone)]
@@ -118,31 +104,19 @@ pub struct ExecutorService {
     /// Provides the packs of repositories.
     sources: ObjectSources,
     /// Builds that are being claimed, run or paused here.
-    running: Mutex<BTreeMap<BuildId, Stopper>>,
-    /// The running builds that are paused until their dependent jobs end.
-    paused: Mutex<BTreeSet<BuildId>>,
-    /// The running builds whose claim is not decided yet.
-    claiming: Mutex<BTreeSet<BuildId>>,
+    running: RunningBuilds,
     /// Running builds by item: the last one to end wakes the item's queue.
     item_builds: ItemBuilds,
     /// One permit for each build that may run.
     slots: Arc<Semaphore>,
     /// The builds that prepare their workspace.
     starting: StartingBuilds,
-    /// Whether the executor stopped its builds itself, so that they are retried.
-    stopped_builds: std::sync::atomic::AtomicBool,
-    /// Whether the session has ended.
-    session_ended: std::sync::atomic::AtomicBool,
-    /// Whether another executor has ended the session, and so ends its builds.
-    is_fenced: std::sync::atomic::AtomicBool,
-    /// Whether the executor takes no more builds because it shuts down.
-    is_draining: std::sync::atomic::AtomicBool,
     /// Ends the drain at once.
     drain_over: tokio::sync::Notify,
     /// Until when connections to nodes may be opened.
     lease: Lease,
-    /// How often the session was renewed.
-    renewals: watch::Sender<u64>,
+    /// What is known of the session.
+    life: watch::Sender<SessionLife>,
 }
 
 impl ExecutorService {
@@ -151,7 +125,8 @@ impl ExecutorService {
     pub fn new(ports: Ports, runner: Arc<dyn Runner>, options: ExecutorSettings) -> Arc<Self> {
         let session = SessionId(ports.entropy.token());
         let slots = Arc::new(Semaphore::new(options.slots.max(1)));
-        let claims = Claims::new(ports.clone(), session.clone());
+        let lease = Lease::unlimited();
+        let claims = Claims::new(ports.clone(), session.clone()).under(lease.clone());
         let logs = LiveLogRegistry::new(LiveLogToken::new(ports.entropy.token()));
         Arc::new(Self {
             claims,
@@ -162,19 +137,13 @@ impl ExecutorService {
             options,
             logs,
             session,
-            running: Mutex::default(),
-            paused: Mutex::default(),
-            claiming: Mutex::default(),
+            running: RunningBuilds::default(),
             item_builds: ItemBuilds::default(),
             slots,
             starting: StartingBuilds::default(),
-            stopped_builds: false.into(),
-            session_ended: false.into(),
-            is_fenced: false.into(),
-            is_draining: false.into(),
             drain_over: tokio::sync::Notify::new(),
-            lease: Lease::unlimited(),
-            renewals: watch::channel(0).0,
+            lease,
+            life: watch::channel(SessionLife::default()).0,
         })
     }
 
@@ -183,18 +152,21 @@ impl ExecutorService {
         &self.logs
     }
 
-    /// Creates the session, then receives and runs builds, and ends those of executors that die,
-    /// until `shutdown` is true, its sender is dropped, or the session is gone. After a shutdown it
-    /// drains: it takes no more builds, and the running ones get
-    /// [`ExecutorSettings::drain_seconds`] to finish. Then stops all builds, which end as `Retry`,
-    /// and waits at most ten seconds until all slots are free; paused builds without a slot are not
-    /// waited for. At last it ends the session, unless a build is left. Returns `Ok` only after a
-    /// shutdown, which a dropped sender is too. An error if the session cannot be created or is
-    /// gone: the caller then starts a new executor.
+    /// Removes what a killed executor has left in its state, creates the session, then receives and
+    /// runs builds, and ends those of executors that die, until `shutdown` is true, its sender is
+    /// dropped, or the session is gone. After a shutdown it drains: it takes no more builds, and the
+    /// running ones get [`ExecutorSettings::drain_seconds`] to finish. Then it stops all builds,
+    /// which end as `Retry`, and waits until they have ended, 28 seconds at most; the session is
+    /// renewed until then. At last it ends the session, unless a build is left. Returns `Ok` only
+    /// after a shutdown, which a dropped sender is too. An error if the session cannot be created or
+    /// is gone: the caller then starts a new executor.
     pub async fn run(
         self: Arc<Self>,
         mut shutdown: watch::Receiver<bool>,
     ) -> Result<(), ReconcileError> {
+        let builds = self.options.state.join("builds");
+        // Not waited for: a large directory takes a while, and new builds have others.
+        tokio::task::spawn_blocking(move || leftovers::remove_dead(&builds));
         let mut record = self.create_session().await?;
         let (session_over, session_ending) = watch::channel(false);
         let mut tasks = tokio::task::JoinSet::new();
@@ -214,14 +186,14 @@ impl ExecutorService {
             }
         };
         if is_gone {
-            self.stop_all("the executor's session is gone");
+            self.running.stop_all("the executor's session is gone");
             // A build claimed under a session that is not renewed would count as lost at once.
+            self.claims.close();
             session_over.send_replace(true);
+            let _ = timeout(STOP_WAIT, self.until_idle()).await;
         }
-        self.session_ended.store(true, std::sync::atomic::Ordering::Release);
+        self.end_life(SessionEnd::Shutdown);
         while tasks.join_next().await.is_some() {}
-        // Every build returns its slot when it has ended.
-        let _ = tokio::time::timeout(STOP_WAIT, self.slots.acquire_many(self.slot_count())).await;
         if is_gone {
             return Err(ReconcileError::Retry(format!("the session {} is gone", self.session)));
         }
@@ -234,7 +206,8 @@ impl ExecutorService {
     /// Acknowledges the messages of these builds, of builds with nothing to run, and duplicates of
     /// builds that run here. A message that is no build is moved to quarantine and acknowledged.
     /// All other messages are redelivered, also those whose build is being claimed here by another
-    /// call; failures are only logged.
+    /// call; failures are only logged. While the executor shuts down or its session may be over, it
+    /// claims nothing and returns the messages to the queue at once.
     ///
     /// A message is redelivered if its build could not be claimed for an unknown reason, or if it
     /// could not be acknowledged.
@@ -243,7 +216,11 @@ impl ExecutorService {
         queue: MessageQueue,
         messages: Vec<Incoming>,
     ) -> Vec<AcceptedBuild> {
-        let (accepted, done) = self.claim_messages(&format!("{queue:?}"), messages).await;
+        let ClaimedMessages { accepted, done, left } =
+            self.claim_messages(&format!("{queue:?}"), messages).await;
+        for message in left {
+            self.give_back(queue, &message).await;
+        }
         if !done.is_empty()
             && let Err(error) = self.ports.queues.acknowledge_all(queue, &done).await
         {
@@ -252,16 +229,11 @@ impl ExecutorService {
         accepted
     }
 
-    /// Claims the builds of messages as [`Self::claim_received`] does, and returns them with the
-    /// receipts of the messages that the caller has to remove from where they were: `source`, for
-    /// the log and the quarantine.
-    async fn claim_messages(
-        &self,
-        source: &str,
-        messages: Vec<Incoming>,
-    ) -> (Vec<AcceptedBuild>, Vec<String>) {
+    /// Claims the builds of messages as [`Self::claim_received`] does, and leaves the messages where
+    /// they are: at `source`, for the log and the quarantine.
+    async fn claim_messages(&self, source: &str, messages: Vec<Incoming>) -> ClaimedMessages {
         let mut done: Vec<String> = Vec::new();
-        let mut received: Vec<(BuildMessage, StopSignal, String)> = Vec::new();
+        let mut received: Vec<ReceivedBuild> = Vec::new();
         for message in messages {
             let Some(build) =
                 serde_json::from_str(&message.body).ok().and_then(BuildMessage::from_wakeup)
@@ -283,499 +255,84 @@ impl ExecutorService {
                 continue;
             };
             // Entered before anything is read, so that a duplicate message finds the build here.
-            match self.running().entry(build.build.clone()) {
+            match self.running.enter(&build.build) {
                 // This may be a redelivery of the message whose claim is in progress. Acknowledging
                 // one delivery removes both, and the claim may still fail.
-                Entry::Occupied(_) if self.claiming().contains(&build.build) => {}
-                Entry::Occupied(_) => done.push(message.receipt),
-                Entry::Vacant(vacant) => {
-                    let (stopper, stop) = Stopper::new();
-                    vacant.insert(stopper);
-                    self.claiming().insert(build.build.clone());
-                    received.push((build, stop, message.receipt));
-                }
+                Err(BuildStage::Claiming) => {}
+                Err(BuildStage::Running | BuildStage::Paused) => done.push(message.receipt),
+                Ok((listed, stop)) => received.push(ReceivedBuild { build, listed, stop, message }),
             }
         }
         let mut accepted = Vec::new();
         for _ in 0..CLAIM_TRIES {
+            if received.is_empty() || !self.claims.may_claim() {
+                break;
+            }
             let builds: Vec<BuildMessage> =
-                received.iter().map(|(build, ..)| build.clone()).collect();
+                received.iter().map(|received| received.build.clone()).collect();
             let mut failed = Vec::new();
-            for (claim, (build, stop, receipt)) in
-                self.claims.claim(&builds).await.into_iter().zip(received)
-            {
+            for (claim, received) in self.claims.claim(&builds).await.into_iter().zip(received) {
+                let ReceivedBuild { build, listed, stop, message } = received;
                 match claim {
                     Ok(Some(claimed)) => {
-                        self.claiming().remove(&build.build);
+                        listed.begin();
                         let item_build =
                             self.item_builds.enter(&claimed.order.item, claimed.order.generation);
-                        accepted.push(AcceptedBuild { claimed, stop, slot: None, item_build });
-                        done.push(receipt);
+                        let (slot, starting) = (None, None);
+                        accepted.push(AcceptedBuild {
+                            claimed,
+                            stop,
+                            slot,
+                            starting,
+                            item_build,
+                            listed,
+                        });
+                        done.push(message.receipt);
                     }
-                    Ok(None) => {
-                        self.forget_claim(&build.build);
-                        done.push(receipt);
-                    }
+                    Ok(None) => done.push(message.receipt),
                     Err(error) => {
-                        tracing::info!(build = %build.build, %error, "could not claim a build yet; retrying");
-                        failed.push((build, stop, receipt));
+                        tracing::info!(build = %build.build, %error, "could not claim a build yet");
+                        failed.push(ReceivedBuild { build, listed, stop, message });
                     }
                 }
             }
             received = failed;
-            if received.is_empty() {
-                break;
+        }
+        let mut left = Vec::new();
+        for ReceivedBuild { build, message, .. } in received {
+            let build = build.build;
+            if self.claims.may_claim() {
+                tracing::warn!(%build, source, "could not claim a build; its message will be redelivered");
+                continue;
             }
+            tracing::info!(%build, "a build is left to other executors: this one shuts down, or its session may be over");
+            left.push(message);
         }
-        for (build, ..) in received {
-            tracing::warn!(build = %build.build, source, "could not claim a build; its message will be redelivered");
-            self.forget_claim(&build.build);
-        }
-        (accepted, done)
-    }
-
-    /// Runs a claimed build to its end, records meanwhile that it will fail or is paused, archives
-    /// its logs, stores the end, wakes its provider and its queue, and removes its directory. The
-    /// queue is not woken if another build of the item will do so. If its secrets cannot be read,
-    /// as when the store or the key service does not answer, the build ends as `Retry` without
-    /// being run. Retries to store the end and to send the wakeups; an error if the session ends
-    /// before that succeeds.
-    pub async fn execute(&self, accepted: AcceptedBuild) -> Result<(), ReconcileError> {
-        let AcceptedBuild { mut claimed, stop, mut slot, mut item_build } = accepted;
-        let build = claimed.run.build.clone();
-        tracing::info!(%build, job = %claimed.order.job, change = %claimed.order.change, attempt = claimed.order.attempt, "a build starts");
-        let (scope, name) = match &claimed.run.lost {
-            None => (AttemptScope::Whole, build.clone()),
-            // The lost executor may be on this machine and still use its directory. The live log is
-            // not the build's.
-            Some(_) => (AttemptScope::CollectLogs, BuildId(format!("{build}-lost"))),
-        };
-        let jobdir = self.options.state.join("builds").join(name.as_str());
-        let observer = BuildReporter::new(self.logs.open(&name, &jobdir), self.starting.enter());
-        let opened =
-            self.keys.open_for_build(&claimed.order, &claimed.job, &self.options.token_issuer);
-        let (secrets, secrets_error) = match opened.await {
-            Ok(secrets) => (secrets, None),
-            Err(error) => (OpenedSecrets::default(), Some(error)),
-        };
-        let (order, nodes) = (claimed.order.clone(), claimed.nodes.clone());
-        let holders = StoredHolders { ports: &self.ports, order: &order, nodes: &nodes };
-        let job = JobAttempt {
-            order: &order,
-            job: &claimed.job.clone(),
-            speculation: &claimed.speculation.clone(),
-            nodes: &nodes,
-            node_key: self.options.node_key.as_deref().filter(|_| !claimed.nodes.is_empty()),
-            secrets: &secrets,
-            child_jobs: &claimed.child_jobs.clone(),
-            inherited: &std::mem::take(&mut claimed.inherited),
-            scope,
-            lease: &self.lease,
-            holder: Some(&holders),
-        };
-        let mut updates = observer.updates();
-        let execution = async {
-            match secrets_error {
-                None => self.runner.execute(&job, &self.sources, &jobdir, stop, &observer).await,
-                Some(error) => not_started(
-                    self.ports.clock.now(),
-                    format!("The job's secrets and SSH keys could not be decrypted: {error}"),
-                ),
-            }
-        };
-        let tenant = claimed.order.queue.tenant.clone();
-        let logs = BuildLogs { tenant: &tenant, build: &build };
-        let mut stored_log =
-            StoredLog::new(&self.ports, logs, log_path(&jobdir), observer.log_length());
-        let mut execution = std::pin::pin!(execution);
-        let followed = async {
-            loop {
-                tokio::select! {
-                    biased;
-                    ended = &mut execution => break ended,
-                    Ok(()) = updates.changed() => {}
-                }
-                let update = updates.borrow_and_update().clone();
-                tokio::select! {
-                    biased;
-                    ended = &mut execution => break ended,
-                    () = self.record_updates(&mut claimed, update, &observer, (&mut slot, &mut item_build)) => {}
-                }
-            }
-        };
-        let mut ended = tokio::select! {
-            biased;
-            ended = followed => ended,
-            never = stored_log.keep(), if scope == AttemptScope::Whole => match never {},
-        };
-        observer.end_start();
-        if self.is_fenced() {
-            // Another executor ends the build, and may have stored its logs.
-            self.forget_build(&build, jobdir.clone()).await;
-            return Err(ReconcileError::Retry(format!(
-                "the session of build {build} was ended by another executor"
-            )));
-        }
-        let log = match scope {
-            AttemptScope::Whole => match stored_log.finish().await {
-                true => LogCopy::Stored,
-                false => LogCopy::Missing,
-            },
-            AttemptScope::CollectLogs => self.keep_lost_log(logs, &jobdir).await,
-        };
-        if let Some(why) = &claimed.run.lost {
-            ended.detail = Some(why.clone());
-            // Whatever kept its logs from being collected: the attempt does not count.
-            if ended.result != BuildResult::Aborted {
-                ended.result = BuildResult::Retry;
-            }
-        }
-        let archived =
-            archive::archive(&self.ports, logs, &jobdir, &self.options.log_root, log).await;
-        // A job that uploaded its logs itself returns their address (`zuul.log_url`).
-        ended.log_url = ended.log_url.or(archived);
-        self.store_secrets(&build, &mut ended.data, &observer).await;
-        let reported = self.report_end(&mut claimed, ended, &mut item_build).await;
-        self.forget_build(&build, jobdir.clone()).await;
-        reported
-    }
-
-    /// Forgets a build that has ended, and removes its directory.
-    async fn forget_build(&self, build: &BuildId, jobdir: PathBuf) {
-        self.running().remove(build);
-        self.paused().remove(build);
-        remove_directory(build, jobdir).await;
-    }
-
-    /// Records what a running build has announced and what is not recorded yet: that a playbook
-    /// begins, that it will fail, or that it is paused; the latter two wake its queue. A failure to
-    /// record one of the first two is only logged. A pause is retried without limit until it and
-    /// its secret data are stored; the caller drops the call when the build ends. Before a pause is
-    /// stored, the build stops counting in `item_build`; afterwards it gives up its slot, if at
-    /// most [`PAUSED_MAX`] builds are paused.
-    async fn record_updates(
-        &self,
-        claimed: &mut Claimed,
-        updates: BuildUpdates,
-        observer: &BuildReporter,
-        (slot, item_build): (&mut Option<OwnedSemaphorePermit>, &mut ItemBuildGuard),
-    ) {
-        let build = claimed.run.build.clone();
-        if let Some(start) = updates.playbook.filter(|start| claimed.run.playbook != Some(*start))
-            && let Err(error) = claim::record_playbook(&self.ports, claimed, start).await
-        {
-            tracing::warn!(%build, %error, "could not record that a playbook begins");
-        }
-        // If this is lost, the queue learns of the failure later, from the end.
-        if updates.will_fail
-            && matches!(claimed.run.phase, Phase::Running)
-            && let Err(error) = claim::will_fail(&self.ports, claimed).await
-        {
-            tracing::warn!(%build, %error, "could not record that the build will fail");
-        }
-        let is_recorded = matches!(claimed.run.phase, Phase::Paused(_));
-        if let Some(mut pause) = updates.pause.filter(|_| !is_recorded) {
-            // A paused build may wait for other builds of its item, so they must not rely on it to
-            // wake the queue. The pause itself wakes the queue for those that did.
-            item_build.leave();
-            self.store_secrets(&build, &mut pause.data, observer).await;
-            let mut attempt = 0;
-            while let Err(error) = claim::pause(&self.ports, claimed, pause.clone()).await {
-                // The gate resumes only builds whose pause is recorded.
-                tracing::warn!(%build, %error, "could not record that the build is paused; retrying");
-                sleep(END_WAIT_MAX.min(Duration::from_millis(200 << attempt.min(10)))).await;
-                attempt += 1;
-            }
-            tracing::info!(%build, "a build is paused");
-            self.paused().insert(build);
-            // The jobs it waits for may need its slot. Beyond the bound a paused build keeps its
-            // slot, because each one takes memory and disk.
-            if self.paused().len() <= PAUSED_MAX {
-                drop(slot.take());
-            }
-        }
-    }
-
-    /// Encrypts and stores the secret data that the job has returned for its dependents, and names
-    /// the object in `data`. Without secret data it stores nothing. Retries until it works. If the
-    /// session ends first, it gives up without an error: `data` then names no object, and the
-    /// dependents get no secret data.
-    async fn store_secrets(
-        &self,
-        build: &BuildId,
-        data: &mut Map<String, Value>,
-        observer: &BuildReporter,
-    ) {
-        let secret_data = observer.secrets();
-        let mut attempt = 0;
-        while let Err(error) =
-            returned_data::store_secrets(&self.ports, build, data, &secret_data).await
-        {
-            if self.session_ended.load(std::sync::atomic::Ordering::Acquire) {
-                return;
-            }
-            tracing::warn!(%build, %error, "could not store the secret data of a job; retrying");
-            sleep(END_WAIT_MAX.min(Duration::from_millis(200 << attempt.min(10)))).await;
-            attempt += 1;
-        }
-    }
-
-    /// Stores a build's end and sends its wakeups as [`Self::store_end`] does; retries until the
-    /// session ends, which is an error. From the ninth attempt on only the result, the times and a
-    /// note are stored, without the returned data and the log address. If the run has ended already
-    /// or belongs to another session, nothing is stored and this is no error. An aborted build ends
-    /// as `Retry` if the executor has stopped its builds itself.
-    async fn report_end(
-        &self,
-        claimed: &mut Claimed,
-        ended: RunEnd,
-        item_build: &mut ItemBuildGuard,
-    ) -> Result<(), ReconcileError> {
-        let ended = if ended.result == BuildResult::Aborted && self.has_stopped_builds() {
-            RunEnd { result: BuildResult::Retry, ..ended }
-        } else {
-            ended
-        };
-        tracing::info!(build = %claimed.run.build, result = %ended.result, detail = ended.detail, "a build ends");
-        let mut attempt = 0;
-        loop {
-            // If the returned data is what cannot be stored, the result alone still can.
-            let stored =
-                if attempt < COMPLETE_END_TRIES { ended.clone() } else { without_data(&ended) };
-            let error = match self.store_end(claimed, stored, item_build).await {
-                Ok(()) => return Ok(()),
-                Err(error) => error,
-            };
-            // While the session lives, no one else ends this build. Afterwards the gate treats it
-            // as lost.
-            if self.session_ended.load(std::sync::atomic::Ordering::Acquire) {
-                return Err(error);
-            }
-            tracing::warn!(build = %claimed.run.build, %error, "could not store the end of a build; retrying");
-            sleep(END_WAIT_MAX.min(Duration::from_millis(200 << attempt.min(10)))).await;
-            attempt += 1;
-        }
-    }
-
-    /// Stores a build's end and then wakes its provider. Wakes its queue too, unless the build
-    /// passed, nothing waits for it alone, and another build of its item and generation runs here.
-    /// A run that has ended or is another session's counts as stored. An error if the end is not
-    /// stored or a wakeup may not have been sent; the caller then calls it again.
-    async fn store_end(
-        &self,
-        claimed: &mut Claimed,
-        ended: RunEnd,
-        item_build: &mut ItemBuildGuard,
-    ) -> Result<(), ReconcileError> {
-        claim::store_end(&self.ports, claimed, ended).await?;
-        // The build counts as running until its end is stored: the last build of an item wakes the
-        // queue for all stored ends.
-        let others_remain = item_build.leave();
-        let queue = if others_remain && item_builds::can_defer_wakeup(claimed) {
-            QueueWakeup::Defer
-        } else {
-            QueueWakeup::Send
-        };
-        claim::send_wakeups(&self.ports, &claimed.order, queue).await
-    }
-
-    /// Returns whether the executor stopped its builds itself. Then aborted builds end as `Retry`.
-    fn has_stopped_builds(&self) -> bool {
-        self.stopped_builds.load(std::sync::atomic::Ordering::Acquire)
-    }
-
-    /// Stores the session's first record and returns it; an error if a session of this id exists.
-    async fn create_session(&self) -> Result<Record, ReconcileError> {
-        let now = self.ports.clock.now();
-        let body = self.session_body(now, now);
-        let mut head = encode(session::key(&self.session), &body)?;
-        // The index by which the API lists executors, and executors find each other.
-        head.find = Some(session::open_entry(&self.session));
-        head.expires_at = Some(expiry(now));
-        let plan = CellCommit { head, others: Vec::new(), wakeups: Vec::new(), due: None };
-        match cell::commit(&self.ports, plan).await? {
-            CommitOutcome::Written(record) => Ok(record),
-            CommitOutcome::Stale => {
-                Err(ReconcileError::Retry("a session with this id already exists".to_owned()))
-            }
-        }
-    }
-
-    /// Returns the content of the session's record, alive until [`LIFE_SECONDS`] after `now`. It
-    /// lists all builds that are being claimed, run or are paused here.
-    fn session_body(&self, started_at: Timestamp, now: Timestamp) -> Session {
-        Session {
-            id: self.session.clone(),
-            hostname: self.options.hostname.clone(),
-            live_logs: self
-                .options
-                .log_address
-                .clone()
-                .map(|address| LiveLogServer { address, token: self.logs.token().clone() }),
-            started_at,
-            alive_until: now.plus_seconds(LIFE_SECONDS),
-            builds: self.running().keys().cloned().collect(),
-            zone: self.options.zone.name().cloned(),
-            state: if self.is_draining() { SessionState::Draining } else { SessionState::Running },
-        }
-    }
-
-    /// Renews the session every [`RENEW_SECONDS`] and stops or resumes builds on request; returns
-    /// only when the session is gone. `record` is the stored session. Failures are logged. If the
-    /// session was not renewed in time, also because this process was paused, its builds may be
-    /// retried elsewhere, so all builds are stopped here, but renewing goes on.
-    async fn renew(&self, record: &mut Record) {
-        let started_at = self.ports.clock.now();
-        let mut alive_until = started_at.plus_seconds(LIFE_SECONDS);
-        self.lease.renew(Instant::now() + LEASE);
-        let mut ticks = interval(Duration::from_secs(RENEW_SECONDS));
-        ticks.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        loop {
-            ticks.tick().await;
-            let (now, began) = (self.ports.clock.now(), Instant::now());
-            if now >= alive_until || self.lease.is_over() {
-                self.stop_all("the executor could not renew its session in time");
-            }
-            match self.renew_once(record, started_at, now).await {
-                Ok(true) => {
-                    alive_until = now.plus_seconds(LIFE_SECONDS);
-                    self.lease.renew(began + LEASE);
-                    self.renewals.send_modify(|count| *count += 1);
-                }
-                Ok(false) => return,
-                Err(error) => tracing::warn!(%error, "could not renew the session"),
-            }
-        }
-    }
-
-    /// Renews the session stored as `record` once, and updates `record`. Then stops or resumes the
-    /// builds for which that is requested, and ends claims of unknown outcome for which a stop is
-    /// requested; a failure of the latter is only logged. `started_at` is when the session started,
-    /// and is stored again. Returns false if the session is gone or another executor has ended it,
-    /// and then does nothing else. After a conflicting write of its own it returns true: `record`
-    /// is then the stored one, and the next renewal builds on it.
-    ///
-    /// # Errors
-    /// Returns an error if the store does not answer; the next renewal tries again.
-    pub async fn renew_once(
-        &self,
-        record: &mut Record,
-        started_at: Timestamp,
-        now: Timestamp,
-    ) -> Result<bool, ReconcileError> {
-        let mut head = with_body(record.clone(), &self.session_body(started_at, now))?;
-        // Expires like any final record, counted from the last renewal.
-        head.expires_at = Some(expiry(now));
-        let plan = CellCommit { head, others: Vec::new(), wakeups: Vec::new(), due: None };
-        match cell::commit(&self.ports, plan).await? {
-            CommitOutcome::Written(renewed) => *record = renewed,
-            // Another executor has ended the session, or the stored record is an earlier write of
-            // this one whose response was lost. The next renewal builds on that.
-            CommitOutcome::Stale => match get(&self.ports, &record.key).await? {
-                Some(stored) if has_ended(&stored) => {
-                    self.is_fenced.store(true, std::sync::atomic::Ordering::Release);
-                    return Ok(false);
-                }
-                Some(stored) => *record = stored,
-                None => return Ok(false),
-            },
-        }
-        let running: Vec<BuildId> = self.running().keys().cloned().collect();
-        let paused: Vec<BuildId> = self.paused().iter().cloned().collect();
-        let stops = running.iter().map(|build| (build::stop_key(build), build));
-        let resumes = paused.iter().map(|build| (build::resume_key(build), build));
-        let requests: BTreeMap<Key, &BuildId> = stops.chain(resumes).collect();
-        let keys: Vec<Key> = requests.keys().cloned().collect();
-        for page in keys.chunks(100) {
-            for request in self.ports.records.get(page).await?.into_iter().flatten() {
-                let Some(build) = requests.get(&request.key).copied() else { continue };
-                let Some(stopper) = self.running().get(build).cloned() else { continue };
-                if request.key == build::resume_key(build) {
-                    self.paused().remove(build);
-                    stopper.resume();
-                } else {
-                    stopper.stop(&build::decode_stop(&request).why);
-                }
-            }
-        }
-        let is_running = |build: &BuildId| self.running().contains_key(build);
-        if let Err(error) = self.claims.end_stopped_unconfirmed(&is_running).await {
-            tracing::warn!(%error, "could not check builds whose claim is unconfirmed; retrying");
-        }
-        Ok(true)
-    }
-
-    /// Requests that all builds which are being claimed, run or are paused here stop, for the same
-    /// reason. From then on every aborted build of this executor ends as `Retry`, also one that
-    /// starts later; but a build that is claimed later gets no stop.
-    fn stop_all(&self, why: &str) {
-        self.stopped_builds.store(true, std::sync::atomic::Ordering::Release);
-        for stopper in self.running().values() {
-            stopper.stop(why);
-        }
-    }
-
-    /// Locks the set of paused builds.
-    fn paused(&self) -> std::sync::MutexGuard<'_, BTreeSet<BuildId>> {
-        self.paused.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Removes a build that was not claimed from the running builds.
-    fn forget_claim(&self, build: &BuildId) {
-        self.running().remove(build);
-        self.claiming().remove(build);
-    }
-
-    /// Locks the set of builds that are being claimed.
-    fn claiming(&self) -> std::sync::MutexGuard<'_, BTreeSet<BuildId>> {
-        self.claiming.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Locks the running builds.
-    fn running(&self) -> std::sync::MutexGuard<'_, BTreeMap<BuildId, Stopper>> {
-        self.running.lock().unwrap_or_else(PoisonError::into_inner)
+        ClaimedMessages { accepted, done, left }
     }
 }
 
-/// Returns whether a stored session has ended. One that cannot be read has not.
-fn has_ended(record: &Record) -> bool {
-    decode::<Session>(record).is_ok_and(|session| session.state.has_ended())
+/// What became of messages whose builds were to be claimed. Those that are in no list stay where
+/// they are.
+struct ClaimedMessages {
+    /// The claimed builds.
+    accepted: Vec<AcceptedBuild>,
+    /// The receipts of messages to remove.
+    done: Vec<String>,
+    /// Messages to return at once, for other executors.
+    left: Vec<Incoming>,
 }
 
-/// Removes a build's directory. A missing directory is no failure; any other failure is only
-/// logged.
-async fn remove_directory(build: &BuildId, jobdir: PathBuf) {
-    if let Err(message) = crate::process::remove_tree(&jobdir).await {
-        let path = jobdir.display();
-        tracing::warn!(%build, %path, message, "could not remove the build's directory: remove it");
-    }
-}
-
-/// Returns an end with the same result and times, but without returned data and log address, so
-/// that it always fits into a record. Its detail says that the data was dropped.
-fn without_data(ended: &RunEnd) -> RunEnd {
-    let detail = "The data returned by the build could not be stored and was dropped.".to_owned();
-    RunEnd {
-        data: serde_json::Map::new(),
-        data_object: None,
-        log_url: None,
-        detail: Some(detail),
-        ..ended.clone()
-    }
-}
-
-/// Returns the end of an attempt that could not start, with `why` as its detail. Its result is
-/// `Retry`, which asks for another attempt.
-fn not_started(at: Timestamp, why: String) -> RunEnd {
-    RunEnd {
-        result: BuildResult::Retry,
-        detail: Some(why),
-        started_at: None,
-        ended_at: at,
-        data: serde_json::Map::new(),
-        data_object: None,
-        log_url: None,
-    }
+/// A build of a received message that is being claimed.
+struct ReceivedBuild {
+    /// What the message says.
+    build: BuildMessage,
+    /// Keeps the build among the running ones.
+    listed: ListedBuild,
+    /// Asks the build to stop or to resume.
+    stop: StopSignal,
+    /// The message.
+    message: Incoming,
 }
 
 /// A build that this executor has claimed and has to run.
@@ -786,6 +343,11 @@ pub struct AcceptedBuild {
     stop: StopSignal,
     /// The slot that the build occupies; `None` for a caller that counts slots itself.
     slot: Option<OwnedSemaphorePermit>,
+    /// Counts it among the builds that prepare their workspace; `None` for a caller that does not
+    /// limit them.
+    starting: Option<StartingBuild>,
     /// Counts the build among the running builds of its item.
     item_build: ItemBuildGuard,
+    /// Keeps the build among the running ones.
+    listed: ListedBuild,
 }

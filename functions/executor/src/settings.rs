@@ -31,8 +31,9 @@ pub struct AnsibleSettings {
     /// The time limit of all cleanup playbooks after a stop together, in seconds. The launcher
     /// releases the nodes of a stopped build after 120 s, so this must be well below.
     pub cleanup_timeout_seconds: u64,
-    /// The time limit of all post-run playbooks together that collect the logs of a build whose
-    /// executor was lost, in seconds. The build is retried only afterwards.
+    /// The time limit for collecting the logs of a build whose executor was lost, in seconds:
+    /// preparing the build and all its post-run playbooks together. The build is retried only
+    /// afterwards. The wait for a slot, five seconds at most, comes in addition.
     pub collect_timeout_seconds: u64,
     /// What untrusted playbooks reach on the network.
     pub network: NetworkSettings,
@@ -79,7 +80,7 @@ impl AnsibleSettings {
             timeout_seconds: 10_800,
             post_timeout_seconds: 1_800,
             cleanup_timeout_seconds: 75,
-            collect_timeout_seconds: 60,
+            collect_timeout_seconds: 55,
             network: NetworkSettings::default(),
             trusted_paths: SandboxPaths::default(),
             untrusted_paths: SandboxPaths::default(),

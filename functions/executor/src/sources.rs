@@ -1,6 +1,7 @@
 //! Provides packs of repositories from object storage, cached in a directory.
 
 use crate::job::{PackRequest, Packs, RepositorySources, SourceError};
+use crate::pack_cache::{CACHE_BYTES_MAX, evict, mark_used};
 use async_trait::async_trait;
 use bytes::Bytes;
 use sluice_git::{PackName, Repository, keys};
@@ -9,6 +10,7 @@ use sluice_runtime::Ports;
 use std::collections::BTreeMap;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::SystemTime;
 
 /// Provides packs that the merger stored in object storage (Z7.2: executors and nodes never fetch
 /// from a forge).
@@ -37,6 +39,23 @@ impl ObjectSources {
         project_locks.entry(project.clone()).or_default().clone()
     }
 
+    /// Removes all packs from the cache that builds do not need at this time, to free disk space.
+    /// Packs are downloaded again when they are needed.
+    pub async fn free_disk(&self) {
+        self.shrink(0).await;
+    }
+
+    /// Removes packs from the cache, the least recently used ones first, until they take at most
+    /// `bytes_max` bytes. What was removed is logged.
+    async fn shrink(&self, bytes_max: u64) {
+        let dir = self.dir.clone();
+        let freed =
+            tokio::task::spawn_blocking(move || evict(&dir, bytes_max, SystemTime::now())).await;
+        if let Ok(bytes @ 1..) = freed {
+            tracing::info!(bytes, "packs that were used least recently are removed from the cache");
+        }
+    }
+
     /// Downloads the requested packs of a project that the cache lacks, and returns the cache's
     /// pack directory with the names of all requested packs, each once. Whether they contain the
     /// requested commits is not checked, and the connection is not used. Only one download of a
@@ -59,10 +78,13 @@ impl ObjectSources {
         let (project, opened, checked) = (request.project.clone(), dir.clone(), names.clone());
         let find_cached = move || {
             let held = Repository::open(&project, &opened)?;
+            // Before they are looked for, so that none of them is removed meanwhile.
+            mark_used(&held.pack_dir(), &checked, SystemTime::now());
             let cached: Vec<bool> = checked.iter().map(|name| held.has_pack(name)).collect();
             Ok::<_, Cause>((held.pack_dir(), cached))
         };
         let (directory, cached) = tokio::task::spawn_blocking(find_cached).await??;
+        let is_complete = cached.iter().all(|is_here| *is_here);
         for (key, is_here) in keys_of.into_iter().zip(cached) {
             if is_here {
                 continue;
@@ -71,6 +93,9 @@ impl ObjectSources {
             let (project, opened) = (request.project.clone(), dir.clone());
             let add = move || Repository::open(&project, &opened)?.add_stored(&object).map(drop);
             tokio::task::spawn_blocking(add).await??;
+        }
+        if !is_complete {
+            self.shrink(CACHE_BYTES_MAX).await;
         }
         Ok(Packs { directory, names })
     }

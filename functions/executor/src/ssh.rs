@@ -450,3 +450,51 @@ pub(crate) fn plain(program: &str) -> Command {
         .stdin(Stdio::null());
     command
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Starts processes of other sessions, two of them in a process session of their own and without
+    /// the environment, and two that stay; then runs the script. Prints how many processes were
+    /// started meanwhile, and what is left.
+    const STAGE: &str = r#"
+        connection() { echo "10.0.0.1 $1 192.0.2.7 22"; }
+        count=0
+        while [ "$count" -lt 600 ]; do
+            count=$((count + 1))
+            SSH_CONNECTION=$(connection "$count") sleep 1001 &
+        done
+        SSH_CONNECTION="10.0.0.1 1 192.0.2.8 22" sleep 1002 &
+        sleep 1003 &
+        SSH_CONNECTION=$(connection 9) setsid sh -c 'env -i sleep 1004 & exec sleep 1005' &
+        until cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' ' ' | grep -q 'slee[p] 1004'; do :; done
+        first=$(sh -c 'echo $$')
+        SSH_CONNECTION=$(connection 0) sh -c "$SCRIPT"
+        echo "status $?"
+        last=$(sh -c 'echo $$')
+        echo "started $((last - first))"
+        cat /proc/[0-9]*/cmdline 2>/dev/null | tr '\0' ' ' | grep -o 'sleep 100[0-9]' | sort
+    "#;
+
+    /// Z7.3: what other sessions have started is ended, wherever it went, in a time that does not
+    /// depend on how many processes a node has. The test runs in a process namespace of its own.
+    #[test]
+    fn other_sessions_are_ended_by_few_programs_however_many_processes_there_are() {
+        let bwrap = ["--ro-bind", "/", "/", "--dev", "/dev", "--proc", "/proc", "--unshare-pid"];
+        let ended = std::process::Command::new("bwrap")
+            .args(bwrap)
+            .args(["--die-with-parent", "sh", "-c", "eval \"$STAGE\""])
+            .envs([("STAGE", STAGE), ("SCRIPT", END_SESSIONS)])
+            .output()
+            .unwrap();
+        let output = String::from_utf8_lossy(&ended.stdout);
+        let errors = String::from_utf8_lossy(&ended.stderr);
+        let lines: Vec<&str> = output.lines().collect();
+        let [status, started, left @ ..] = lines.as_slice() else { panic!("{output}{errors}") };
+        assert_eq!(*status, "status 0", "{errors}");
+        assert_eq!(left, ["sleep 1002", "sleep 1003"], "{errors}");
+        let started = started.strip_prefix("started ").and_then(|count| count.parse::<u32>().ok());
+        assert!(started.is_some_and(|count| count < 150), "{started:?}");
+    }
+}

@@ -6,6 +6,7 @@
 //! five seconds (at most 720 in an hour), and one more for each 512 KiB; while it does not grow,
 //! none. A build that ends within five seconds of its first line makes no such call.
 
+use crate::job::Lease;
 use bytes::Bytes;
 use sluice_records::logs::{BuildLogs, SEGMENT_BYTES};
 use sluice_runtime::Ports;
@@ -35,18 +36,22 @@ pub struct StoredLog<'a> {
     stored: u64,
     /// How long new bytes wait before they are stored.
     wait: Duration,
+    /// Nothing is stored while it is over: another executor may store the log then.
+    lease: &'a Lease,
 }
 
 impl<'a> StoredLog<'a> {
     /// Returns the copy of a log at `path`, of which nothing is stored yet. `length` publishes its
-    /// length.
+    /// length. While `lease` is over, nothing is stored.
     pub fn new(
         ports: &'a Ports,
         logs: BuildLogs<'a>,
         path: PathBuf,
         length: watch::Receiver<u64>,
+        lease: &'a Lease,
     ) -> Self {
-        Self { ports, logs, path, length, stored: 0, wait: Duration::from_secs(STORE_SECONDS) }
+        let wait = Duration::from_secs(STORE_SECONDS);
+        Self { ports, logs, path, length, stored: 0, wait, lease }
     }
 
     /// Stores new bytes [`STORE_SECONDS`] after they were written, for ever; the caller drops the
@@ -63,19 +68,20 @@ impl<'a> StoredLog<'a> {
         }
     }
 
-    /// Stores the rest of a log that has segments already. Returns whether it has; otherwise the
-    /// caller archives the log as a file. A failure is logged: the stored log then lacks its end.
+    /// Stores the rest of a log that has segments already. Returns whether the whole log is stored
+    /// then; otherwise, also after a failure, which is logged, the caller archives it as a file,
+    /// which readers prefer to the segments.
     pub async fn finish(&mut self) -> bool {
         if self.stored > 0 {
             self.store().await;
         }
-        self.stored > 0
+        self.stored > 0 && self.stored >= *self.length.borrow()
     }
 
     /// Stores what the log has now, segment by segment, from the segment on that is not full.
     async fn store(&mut self) {
         let length = *self.length.borrow_and_update();
-        while self.stored < length {
+        while self.stored < length && !self.lease.is_over() {
             let first = self.stored - self.stored % SEGMENT_BYTES as u64;
             let bytes = (length - first).min(SEGMENT_BYTES as u64);
             let number = usize::try_from(first / SEGMENT_BYTES as u64).unwrap_or(usize::MAX);
@@ -126,7 +132,8 @@ mod tests {
         let (tenant, build) = (TenantName::from("acme"), BuildId::derive(&["growing"]));
         let logs = BuildLogs { tenant: &tenant, build: &build };
         let (grew, length) = watch::channel(0);
-        let mut stored = StoredLog::new(&ports, logs, path.clone(), length);
+        let lease = Lease::unlimited();
+        let mut stored = StoredLog::new(&ports, logs, path.clone(), length, &lease);
         assert!(!stored.finish().await, "nothing is stored of a log that was not stored before");
         assert_eq!(logs.read_file(&ports, LOG).await.unwrap(), None);
         let text: Vec<u8> = (0..2 * SEGMENT_BYTES + 10).map(|at| b'a' + (at % 23) as u8).collect();
@@ -158,8 +165,9 @@ mod tests {
         let (tenant, build) = (TenantName::from("acme"), BuildId::derive(&["kept"]));
         let logs = BuildLogs { tenant: &tenant, build: &build };
         let (grew, length) = watch::channel(0);
-        let mut stored =
-            StoredLog { wait: Duration::ZERO, ..StoredLog::new(&ports, logs, path, length) };
+        let lease = Lease::unlimited();
+        let stored = StoredLog::new(&ports, logs, path, length, &lease);
+        let mut stored = StoredLog { wait: Duration::ZERO, ..stored };
         assert!(poll_once(stored.keep()).is_none() && world.object_keys().is_empty());
         grew.send_replace(8);
         tokio::select! {
@@ -170,6 +178,35 @@ mod tests {
                 }
             } => {}
         }
+        assert_eq!(logs.read_file(&ports, LOG).await.unwrap().unwrap(), "one\ntwo\n");
+    }
+
+    /// Z7.4: the last seconds of a log are not lost because they could not be stored as a part, and
+    /// nothing is stored while another executor may store the log.
+    #[tokio::test]
+    async fn a_log_whose_last_part_is_not_stored_is_not_complete() {
+        let scratch = tempfile::tempdir().unwrap();
+        let path = scratch.path().join("job-output.txt");
+        std::fs::write(&path, "one\ntwo\n").unwrap();
+        let world = World::new(1, 0, Timestamp(0));
+        let ports = world.ports();
+        let (tenant, build) = (TenantName::from("acme"), BuildId::derive(&["refused"]));
+        let logs = BuildLogs { tenant: &tenant, build: &build };
+        let (grew, length) = watch::channel(4);
+        let lease = Lease::unlimited();
+        let mut stored = StoredLog::new(&ports, logs, path.clone(), length, &lease);
+        stored.store().await;
+        assert!(stored.finish().await);
+        grew.send_replace(8);
+        lease.end();
+        assert!(!stored.finish().await, "another executor may store it");
+        lease.renew(std::time::Instant::now() + Duration::from_secs(3_600));
+        let elsewhere = path.with_extension("elsewhere");
+        std::fs::rename(&path, &elsewhere).unwrap();
+        assert!(!stored.finish().await, "its last part is not stored");
+        assert_eq!(logs.read_file(&ports, LOG).await.unwrap().unwrap(), "one\n");
+        std::fs::rename(&elsewhere, &path).unwrap();
+        assert!(stored.finish().await);
         assert_eq!(logs.read_file(&ports, LOG).await.unwrap().unwrap(), "one\ntwo\n");
     }
 }

@@ -3,15 +3,15 @@
 
 mod common;
 
-use sluice_executor::claim::{BuildMessage, Claims};
+use sluice_executor::claim::{self, BuildMessage, Claims};
 use sluice_memory::{Fate, Meddled, World};
-use sluice_model::build::{BuildResult, Order, Phase, Run};
+use sluice_model::build::{BuildResult, Order, Phase, Run, RunEnd};
 use sluice_model::change::{ChangeKey, ChangeRef};
 use sluice_model::{BuildId, QueueKey, SessionId, Timestamp};
 use sluice_records::build::{self, StopRequest};
-use sluice_records::codec::decode;
+use sluice_records::codec::{decode, with_body};
 use sluice_runtime::Ports;
-use sluice_runtime::record::{Expect, Write};
+use sluice_runtime::record::{Expect, Record, Write};
 use std::sync::{Arc, Mutex};
 
 /// Returns claims with a concurrent `write` to the table right before their first commit.
@@ -212,5 +212,29 @@ async fn an_unreadable_build_does_not_prevent_others_from_ending() {
         assert!(error.contains(damaged.as_str()), "{error}");
         assert!(matches!(phase(&world, &damaged), Phase::Running));
         assert!(builds.clone().all(|build| is_aborted(&world, &build)));
+    }
+}
+
+/// J16: the run of the last attempt, which the API shows, says what the job ends with; an earlier
+/// attempt is retried.
+#[tokio::test]
+async fn the_last_attempt_that_does_not_count_ends_as_retry_limit() {
+    let (world, messages) = three().await;
+    let claims = Claims::new(world.ports(), SessionId::from("life"));
+    for ((message, max_attempts), expected) in
+        messages.iter().zip([1, 2]).zip([BuildResult::RetryLimit, BuildResult::Retry])
+    {
+        let record = world.record(&build::order_key(&message.build)).unwrap();
+        let order = Order { max_attempts, ..decode(&record).unwrap() };
+        let record = Record { revision: record.revision + 1, ..with_body(record, &order).unwrap() };
+        world.write_unchecked(Write::Put { record, expect: Expect::Anything });
+        let claimed = claims.claim(std::slice::from_ref(message)).await.remove(0);
+        let mut claimed = claimed.unwrap().unwrap();
+        let end = RunEnd::of_lost_run(&claimed.run, "it was lost".to_owned(), Timestamp(5));
+        assert_eq!(end.result, BuildResult::Retry);
+        claim::end(&world.ports(), &mut claimed, end).await.unwrap();
+        let stored = world.record(&build::run_key(&message.build)).unwrap();
+        let Phase::Ended(end) = decode::<Run>(&stored).unwrap().phase else { panic!("{stored:?}") };
+        assert_eq!(end.result, expected, "attempt 1 of {max_attempts}");
     }
 }

@@ -6,7 +6,7 @@
 
 use sluice_gate::plan::ObservedBuild;
 use sluice_model::BuildId;
-use sluice_model::build::{Phase, Run, RunEnd};
+use sluice_model::build::{BuildResult, Phase, Run, RunEnd};
 use sluice_model::wakeup::Wakeup;
 use sluice_records::codec::{decode, get};
 use sluice_records::{build, queue};
@@ -15,7 +15,8 @@ use sluice_runtime::record::{Expect, Key, Record, TransactionOutcome, Write};
 use sluice_runtime::{Ports, cell};
 use std::collections::BTreeMap;
 
-/// Ends the runs that are observed as lost, as attempts to repeat, and wakes the providers of their
+/// Ends the runs that are observed as lost, as attempts to repeat unless they were the last ones of
+/// their jobs, and wakes the providers of their
 /// nodes. `records` holds their records as they were read; a lost build without one there stays
 /// lost. In `runs`, each ended run is then observed as ended, and one that its executor has changed
 /// since it was read as what it is now.
@@ -29,7 +30,12 @@ pub(crate) async fn end_lost_runs(
         let ObservedBuild::Lost { why } = &*seen else { continue };
         let Some(record) = records.get(&build::run_key(id)) else { continue };
         let run: Run = decode(record)?;
-        let end = RunEnd::of_lost_run(&run, why.clone(), ports.clock.now());
+        let mut jobs = queue.items.values().flat_map(|(_, item)| &item.jobs);
+        let job = jobs.find(|job| job.build.as_ref() == Some(id));
+        let mut end = RunEnd::of_lost_run(&run, why.clone(), ports.clock.now());
+        if job.is_some_and(|job| job.attempt >= job.summary.attempts) {
+            end.result = BuildResult::RetryLimit;
+        }
         let ended = Run { phase: Phase::Ended(end.clone()), ..run };
         let revision = record.revision;
         let next = Record { revision: revision + 1, ..build::next_run(record, &ended)? };
@@ -41,11 +47,8 @@ pub(crate) async fn end_lost_runs(
         }
         tracing::warn!(build = %id, why = end.detail, "a lost build is ended");
         *seen = ObservedBuild::Ended(end);
-        let jobs = queue.items.values().flat_map(|(_, item)| &item.jobs);
-        let request =
-            jobs.filter(|job| job.build.as_ref() == Some(id)).find_map(|job| job.request.clone());
         // Its nodes are free. If the wakeup is lost, the provider checks its running builds itself.
-        if let Some(request) = request {
+        if let Some(request) = job.and_then(|job| job.request.clone()) {
             cell::send(ports, &[Wakeup::Pool { provider: request.provider }]).await?;
         }
     }

@@ -10,7 +10,7 @@ use http::HeaderMap;
 use sluice_cloud::LaunchSettings as CloudSite;
 use sluice_config::connection::Driver;
 use sluice_executor::service::admission::AdmissionLimits;
-use sluice_executor::service::{ExecutorService, ExecutorSettings, RENEW_SECONDS};
+use sluice_executor::service::{ExecutorService, ExecutorSettings, RENEW_SECONDS, Renewal};
 use sluice_forge::webhook::sign;
 use sluice_forge::{Forge, ForgeSecret};
 use sluice_gate_function::Gate;
@@ -406,9 +406,9 @@ impl Deployment {
         let started_at = self.world.now();
         for _ in 0..minutes * 60 / RENEW_SECONDS {
             self.world.advance_millis(RENEW_SECONDS * 1_000);
-            let is_there =
+            let renewal =
                 self.executor.renew_once(&mut record, started_at, self.world.now()).await.unwrap();
-            assert!(is_there, "the executor's session is gone");
+            assert_eq!(renewal, Renewal::Renewed);
         }
     }
 

@@ -87,7 +87,7 @@ const EXECUTOR: [Point; 3] = [
     // Five seconds after the log's first line, while the playbook waits on its node.
     Point {
         name: "a playbook runs and its log so far is stored",
-        kill: "executor after executor:PutObject:.log/00000",
+        kill: "executor after executor:PutObject:.log/00000+RUN+START",
     },
     Point {
         name: "the result is recorded and no wakeup was sent",

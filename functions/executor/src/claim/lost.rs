@@ -18,7 +18,8 @@ use sluice_runtime::{CellCommit, CommitOutcome, Ports, cell};
 impl Claims {
     /// Returns whether the logs of a lost run can be collected: it had begun its main playbooks,
     /// its job has post-run playbooks, no stop is requested, and no executor was lost while it
-    /// collected them.
+    /// collected them. Never those of a job with a host of its own (`host`): what the lost executor
+    /// had started there cannot be ended, because other sessions on that host are not the build's.
     ///
     /// # Errors
     /// Returns an error if the store does not answer, or a record is unreadable.
@@ -31,7 +32,7 @@ impl Claims {
         let records = self.ports.records.get(&keys).await?;
         let [Some(order), None] = records.as_slice() else { return Ok(false) };
         let (job, _) = self.job(&decode::<Order>(order)?).await?;
-        Ok(!job.post_run.is_empty())
+        Ok(!job.post_run.is_empty() && job.run_time.host.is_none())
     }
 
     /// Takes a lost run over for this session, for the reason `why`, and returns all that is needed

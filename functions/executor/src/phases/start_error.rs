@@ -33,6 +33,12 @@ pub(super) enum StartError {
     /// What the lost executor had started on a node could not be ended.
     #[error(transparent)]
     OldSessions(#[from] ssh::OldSessionsError),
+    /// The logs of a lost build were not collected in time.
+    #[error("the build could not be prepared in time to collect its logs")]
+    NoTimeLeft,
+    /// The lost build worked on a host of its job, which other sessions may use too.
+    #[error("no logs are collected from the host of a deployment job")]
+    SharedHost,
     /// The executor has no key for nodes.
     #[error("the job has nodes, but this executor has no SSH key for nodes: configure one")]
     NoKey,
@@ -88,7 +94,11 @@ impl StartError {
             }
             Self::Host(error) if error.may_pass() => BuildResult::Retry,
             Self::Host(_) => BuildResult::ConfigError,
-            Self::Agent(_) | Self::OldSessions(_) | Self::NoKey => BuildResult::Retry,
+            Self::Agent(_)
+            | Self::OldSessions(_)
+            | Self::NoTimeLeft
+            | Self::SharedHost
+            | Self::NoKey => BuildResult::Retry,
         }
     }
 }

@@ -65,6 +65,11 @@ impl Readings {
 }
 
 impl AdmissionLimits {
+    /// Returns whether the disk has too little space left.
+    pub fn lacks_disk(&self, readings: &Readings) -> bool {
+        readings.disk_percent.is_some_and(|free| free < self.disk_min_percent)
+    }
+
     /// Returns why a machine takes no further build, as a phrase for the log; `None` if it takes
     /// one. What cannot be read is no obstacle.
     pub fn obstacle(&self, readings: &Readings) -> Option<String> {
@@ -74,7 +79,7 @@ impl AdmissionLimits {
                 self.memory_min_percent
             ));
         }
-        if let Some(free) = readings.disk_percent.filter(|free| *free < self.disk_min_percent) {
+        if let Some(free) = readings.disk_percent.filter(|_| self.lacks_disk(readings)) {
             return Some(format!(
                 "{free} % of the disk is free, less than {} %",
                 self.disk_min_percent
@@ -99,6 +104,13 @@ impl StartingBuilds {
     pub fn enter(&self) -> StartingBuild {
         self.0.fetch_add(1, Ordering::AcqRel);
         StartingBuild(Arc::clone(&self.0))
+    }
+
+    /// Counts one more build as [`Self::enter`] does; `None` if there are `most` already.
+    pub fn try_enter(&self, most: usize) -> Option<StartingBuild> {
+        let more = |count| (count < most).then_some(count + 1);
+        self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).ok()?;
+        Some(StartingBuild(Arc::clone(&self.0)))
     }
 
     /// Returns the number of builds.

@@ -4,10 +4,11 @@
 //! A build is taken over only after this executor's session lists it, so that its queue never finds
 //! a build of a living executor that is not listed.
 
-use super::{AcceptedBuild, ExecutorService};
+use super::running::ListedBuild;
+use super::{AcceptedBuild, ExecutorService, LEASE};
 use crate::archive::LogCopy;
 use crate::claim::{self, Claimed};
-use crate::job::{StopSignal, Stopper};
+use crate::job::StopSignal;
 use crate::jobdir::log_path;
 use sluice_model::{BuildId, SessionId};
 use sluice_records::build::StoredRun;
@@ -19,10 +20,9 @@ use std::time::Duration;
 use tokio::time::timeout;
 
 /// How long a build that was taken over waits for a slot. Without one it ends without its logs
-/// being collected.
-const SLOT_WAIT: Duration = Duration::from_secs(30);
-/// How long to wait until the session lists builds.
-const LIST_WAIT: Duration = Duration::from_secs(5);
+/// being collected. With the time limit of the collection itself
+/// ([`crate::AnsibleSettings::collect_timeout_seconds`]) that makes a minute.
+const SLOT_WAIT: Duration = Duration::from_secs(5);
 /// The name of the log of the collection, if the build has a log of its own.
 const COLLECTION_LOG: &str = "log-collection.txt";
 
@@ -38,12 +38,13 @@ impl ExecutorService {
     ) -> Vec<String> {
         let (mut waiting, mut failed) = (Vec::new(), Vec::new());
         for run in runs {
-            let (stopper, stop) = Stopper::new();
-            self.running().insert(run.run.build.clone(), stopper);
-            waiting.push((run, stop));
+            match self.running.enter(&run.run.build) {
+                Ok((listed, stop)) => waiting.push((run, listed, stop)),
+                Err(_) => failed.push(format!("build {}: it is being claimed here", run.run.build)),
+            }
         }
         let is_listed = self.lists_builds().await;
-        for (run, stop) in waiting {
+        for (run, listed, stop) in waiting {
             let (build, lost) = (run.run.build.clone(), run.run.session.clone());
             let adopted = match is_listed && !self.is_draining() {
                 true => self.claims.adopt(run, why).await,
@@ -55,7 +56,8 @@ impl ExecutorService {
                         && self.options.zone.serves(claimed.executor_zone()) =>
                 {
                     tracing::warn!(%build, "the logs of a build whose executor was lost are collected");
-                    tokio::spawn(self.clone().collect(claimed, stop, why.to_owned()));
+                    listed.begin();
+                    tokio::spawn(self.clone().collect(claimed, (stop, listed), why.to_owned()));
                     continue;
                 }
                 Ok(_) => {}
@@ -69,24 +71,34 @@ impl ExecutorService {
         failed
     }
 
-    /// Waits until the session lists all builds that are running here now. Returns false if that
-    /// takes too long, as without renewals.
+    /// Waits until the session lists all builds that are running here now. Returns false if it is
+    /// not renewed in time for that.
     async fn lists_builds(&self) -> bool {
-        let mut renewals = self.renewals.subscribe();
-        // The renewal that is under way may have read the list before.
-        let complete = *renewals.borrow() + 2;
-        timeout(LIST_WAIT, renewals.wait_for(|count| *count >= complete)).await.is_ok()
+        let mut life = self.life.subscribe();
+        // The renewal that is under way may have read the list before. Attempts that wrote nothing
+        // do not count.
+        let complete = life.borrow().renewals + 2;
+        timeout(LEASE, life.wait_for(|life| life.renewals >= complete))
+            .await
+            .is_ok_and(|life| life.is_ok())
     }
 
     /// Collects the logs of a build that was taken over, once there is a slot for it.
-    async fn collect(self: Arc<Self>, claimed: Claimed, stop: StopSignal, why: String) {
+    async fn collect(
+        self: Arc<Self>,
+        claimed: Claimed,
+        (stop, listed): (StopSignal, ListedBuild),
+        why: String,
+    ) {
         let build = claimed.run.build.clone();
         let slot = timeout(SLOT_WAIT, self.slots.clone().acquire_owned()).await;
         let done = match slot {
             Ok(Ok(slot)) => {
                 let item_build =
                     self.item_builds.enter(&claimed.order.item, claimed.order.generation);
-                self.execute(AcceptedBuild { claimed, stop, slot: Some(slot), item_build }).await
+                let (slot, starting) = (Some(slot), None);
+                self.execute(AcceptedBuild { claimed, stop, slot, starting, item_build, listed })
+                    .await
             }
             _ => self.end_uncollected(&build, &[&self.session], &why).await,
         };
@@ -103,9 +115,7 @@ impl ExecutorService {
         why: &str,
     ) -> Result<(), ReconcileError> {
         let root = &self.options.log_root;
-        let ended = claim::end_lost_build(&self.ports, build, owners, why, root).await;
-        self.running().remove(build);
-        ended
+        claim::end_lost_build(&self.ports, build, owners, why, root).await
     }
 
     /// Has the log of the collection archived under a name of its own, if the build's own log was

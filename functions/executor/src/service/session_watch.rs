@@ -1,7 +1,7 @@
 //! Finds executors that have died, and ends their builds (Z7.3).
 //!
-//! Every executor looks at the sessions of all others. One that stays unchanged for its whole life
-//! is over: its executor, if it lives, has stopped its builds itself by then. The executor that
+//! The listed sessions form a ring, in the order of their ids, and every executor looks at the three
+//! that follow its own. One that stays unchanged for its whole life is over: its executor, if it lives, has stopped its builds itself by then. The executor that
 //! finds this first ends the session, then the builds, and then takes the session from the list, in
 //! this order: one that dies in between leaves a session that is still listed, and another executor
 //! goes on. All these writes are conditional on what was read.
@@ -24,6 +24,10 @@ use tokio::time::{MissedTickBehavior, interval};
 pub const LOOK_SECONDS: u64 = 5;
 /// The most sessions that one look reads.
 const SESSIONS_MAX: usize = 500;
+/// How many of the sessions that follow its own an executor looks at. A dead executor among them
+/// leaves the list when its session is ended, and the next one takes its place. So the cost does not
+/// grow with the square of the number of executors.
+const WATCHED_MAX: usize = 3;
 /// Looks at an unchanged session before it is over. A clock that jumps forward ends no session.
 const LOOKS_MIN: u32 = 3;
 
@@ -65,6 +69,19 @@ impl SessionWatch {
     }
 }
 
+/// Returns the sessions that an executor looks at: the [`WATCHED_MAX`] that follow `own` in the
+/// order of their keys, the first one after the last one; fewer if there are no more. `own` need not
+/// be among `listed`.
+fn watched_sessions(mut listed: Vec<Key>, own: &Key) -> Vec<Key> {
+    listed.sort();
+    listed.dedup();
+    let first = listed.partition_point(|key| key <= own);
+    listed.rotate_left(first);
+    listed.retain(|key| key != own);
+    listed.truncate(WATCHED_MAX);
+    listed
+}
+
 impl ExecutorService {
     /// Looks at the sessions of other executors every [`LOOK_SECONDS`], for ever. Failures are
     /// logged; the next look continues.
@@ -80,7 +97,7 @@ impl ExecutorService {
         }
     }
 
-    /// Looks at the sessions of other executors once, and ends those that are over, with their
+    /// Looks at the sessions of [`watched_sessions`] once, and ends those that are over, with their
     /// builds. Makes two calls where none is over.
     ///
     /// # Errors
@@ -91,9 +108,8 @@ impl ExecutorService {
         watch: &mut SessionWatch,
     ) -> Result<(), ReconcileError> {
         let keys = self.ports.records.find(OPEN_SESSIONS, None, SESSIONS_MAX).await?;
-        let own = session::key(&self.session);
-        let others: Vec<Key> = keys.into_iter().filter(|key| *key != own).collect();
-        let records = get_all(&self.ports, &others).await?;
+        let watched = watched_sessions(keys, &session::key(&self.session));
+        let records = get_all(&self.ports, &watched).await?;
         let id = |key: &Key| SessionId(session::id_of(key).to_owned());
         let found = records.iter().map(|(key, record)| (id(key), record.revision)).collect();
         let mut failed = Vec::new();
@@ -185,5 +201,30 @@ mod tests {
         assert_eq!(look(&[("dead", 7), ("slow", 9)], 125), none, "it is seen for the first time");
         assert_eq!(look(&[("dead", 7), ("slow", 9)], 900), none, "the clock has jumped");
         assert_eq!(look(&[("dead", 7), ("slow", 10)], 905), ["dead"]);
+    }
+
+    /// Z7.3: each session is looked at by three others, or by all if there are fewer, and each
+    /// executor looks at three.
+    #[test]
+    fn every_session_is_looked_at_by_the_three_executors_before_it() {
+        let keys = |count: usize| -> Vec<Key> {
+            (0..count).rev().map(|at| session::key(&format!("s{at}").as_str().into())).collect()
+        };
+        for count in 1..=9 {
+            let listed = keys(count);
+            let mut looks: BTreeMap<Key, usize> = BTreeMap::new();
+            for own in &listed {
+                let watched = watched_sessions(listed.clone(), own);
+                assert!(watched.len() == WATCHED_MAX.min(count - 1) && !watched.contains(own));
+                watched.into_iter().for_each(|key| *looks.entry(key).or_default() += 1);
+            }
+            let expected = WATCHED_MAX.min(count - 1);
+            assert!(looks.values().all(|looks| *looks == expected), "{count}: {looks:?}");
+            assert_eq!(looks.len(), if count == 1 { 0 } else { count });
+        }
+        let [s0, s1, s2] = [0, 1, 2].map(|at| session::key(&format!("s{at}").as_str().into()));
+        assert_eq!(watched_sessions(keys(3), &s1), [s2, s0], "the first one follows the last one");
+        let unlisted = session::key(&"s1x".into());
+        assert_eq!(watched_sessions(keys(5), &unlisted)[0], keys(5)[2]);
     }
 }

@@ -36,19 +36,31 @@ impl ExecutorService {
             sleep(Duration::from_millis(head_start_millis)).await;
             // Only waits for a free slot; the slot is taken when a message has arrived.
             let free = tokio::select! {
-                free = self.slots.acquire() => free.map(drop),
+                biased;
                 _ = shutdown.wait_for(|stop| *stop) => break,
+                free = self.slots.acquire() => free.map(drop),
             };
             if free.is_err() {
                 break;
             }
             tokio::select! {
-                () = self.wait_for_room(&source) => {}
+                biased;
                 _ = shutdown.wait_for(|stop| *stop) => break,
+                () = self.wait_for_room(&source) => {}
+            }
+            // While the session may be over, nothing can be claimed.
+            let holds_session = tokio::select! {
+                biased;
+                _ = shutdown.wait_for(|stop| *stop) => break,
+                holds_session = self.holds_session() => holds_session,
+            };
+            if !holds_session {
+                break;
             }
             let received = tokio::select! {
-                received = self.ports.queues.receive(queue, self.builds_to_receive(), WAIT_SECONDS, CLAIM_SECONDS) => received,
+                biased;
                 _ = shutdown.wait_for(|stop| *stop) => break,
+                received = self.ports.queues.receive(queue, self.builds_to_receive(), WAIT_SECONDS, CLAIM_SECONDS) => received,
             };
             match received {
                 Ok(messages) => self.clone().start(queue, messages).await,
@@ -61,7 +73,7 @@ impl ExecutorService {
     }
 
     /// Waits until the machine has room for another build of `source`; checks once a second. Logs
-    /// why it waits.
+    /// why it waits. If the disk is too full, it first removes cached packs.
     pub(super) async fn wait_for_room(&self, source: &str) {
         let mut is_logged = false;
         loop {
@@ -70,6 +82,10 @@ impl ExecutorService {
             if !is_logged {
                 tracing::warn!(source, %obstacle, "the executor takes no builds for now");
                 is_logged = true;
+                if self.options.limits.lacks_disk(&readings) {
+                    self.sources.free_disk().await;
+                    continue;
+                }
             }
             sleep(Duration::from_secs(1)).await;
         }
@@ -83,33 +99,31 @@ impl ExecutorService {
         u32::try_from(count).unwrap_or(u32::MAX).clamp(1, RECEIVE_MAX)
     }
 
-    /// Claims received builds and runs them in the background, as many as there are free slots, and
-    /// returns the other messages to their queue. Waits neither for the claims nor for the builds.
-    /// Failures are only logged; a message that could not be returned becomes visible again by
-    /// itself.
+    /// Claims received builds and runs them in the background, as many as there are free slots and
+    /// as may prepare their workspace at once, and returns the other messages to their queue. Waits
+    /// neither for the claims nor for the builds. Failures are only logged.
     async fn start(self: Arc<Self>, queue: MessageQueue, messages: Vec<Incoming>) {
         let (mut slots, mut accepted_messages) = (Vec::new(), Vec::new());
         for message in messages {
-            match self.slots.clone().try_acquire_owned() {
-                Ok(slot) => {
-                    slots.push(slot);
+            // Counted before the claim, so that a burst does not exceed the limit.
+            let starting = self.starting.try_enter(self.options.limits.starting_max.max(1));
+            match (self.slots.clone().try_acquire_owned(), starting) {
+                (Ok(slot), Some(starting)) => {
+                    slots.push((slot, starting));
                     accepted_messages.push(message);
                 }
-                Err(_) => {
-                    if let Err(error) = self.return_to_queue(queue, &message).await {
-                        tracing::debug!(%error, "could not return a build to its queue; it becomes visible again by itself");
-                    }
-                }
+                _ => self.give_back(queue, &message).await,
             }
         }
         if accepted_messages.is_empty() {
             return;
         }
         tokio::spawn(async move {
-            for (accepted, slot) in
+            for (accepted, (slot, starting)) in
                 self.claim_received(queue, accepted_messages).await.into_iter().zip(slots)
             {
-                self.clone().run_in_background(AcceptedBuild { slot: Some(slot), ..accepted });
+                let (slot, starting) = (Some(slot), Some(starting));
+                self.clone().run_in_background(AcceptedBuild { slot, starting, ..accepted });
             }
         });
     }
@@ -121,6 +135,14 @@ impl ExecutorService {
                 tracing::warn!(%error, "could not complete a build");
             }
         });
+    }
+
+    /// Returns a received build to its queue. A failure is only logged: the message becomes visible
+    /// again by itself.
+    pub(super) async fn give_back(&self, queue: MessageQueue, message: &Incoming) {
+        if let Err(error) = self.return_to_queue(queue, message).await {
+            tracing::debug!(%error, "could not return a build to its queue; it becomes visible again by itself");
+        }
     }
 
     /// Returns a received build to its queue, so that any executor with a free slot receives it at
@@ -175,12 +197,9 @@ mod tests {
         }
     }
 
-    /// Z7.6: a full executor may return builds any number of times without making them dead
-    /// letters.
-    #[tokio::test]
-    async fn a_build_returned_many_times_for_lack_of_a_slot_never_becomes_a_dead_letter() {
-        let world = World::new(1, 0, Timestamp(1_000_000));
-        let options = ExecutorSettings {
+    /// Returns the settings of an executor with one slot.
+    fn options() -> ExecutorSettings {
+        ExecutorSettings {
             hostname: "here".to_owned(),
             slots: 1,
             limits: AdmissionLimits::default(),
@@ -191,17 +210,27 @@ mod tests {
             log_root: String::new(),
             drain_seconds: 0,
             token_issuer: String::new(),
-        };
-        let executor = ExecutorService::new(world.ports(), Arc::new(UnusedRunner), options);
-        let _full = executor.slots.clone().try_acquire_owned().unwrap();
-        let build = |name: &str| Wakeup::Build {
+        }
+    }
+
+    fn build(name: &str) -> Wakeup {
+        Wakeup::Build {
             build: name.into(),
             precedence: Precedence::Low,
             tenant: "demo".into(),
             request: None,
             nodes: Vec::new(),
             zone: None,
-        };
+        }
+    }
+
+    /// Z7.6: a full executor may return builds any number of times without making them dead
+    /// letters.
+    #[tokio::test]
+    async fn a_build_returned_many_times_for_lack_of_a_slot_never_becomes_a_dead_letter() {
+        let world = World::new(1, 0, Timestamp(1_000_000));
+        let executor = ExecutorService::new(world.ports(), Arc::new(UnusedRunner), options());
+        let _full = executor.slots.clone().try_acquire_owned().unwrap();
         cell::send(&world.ports(), &[build("one"), build("two")]).await.unwrap();
         for _ in 0..20 {
             let received = world.take_messages(MessageQueue::BuildsLow, 10, CLAIM_SECONDS);
@@ -209,5 +238,26 @@ mod tests {
             executor.clone().start(MessageQueue::BuildsLow, received).await;
         }
         assert_eq!(world.take_dead(), []);
+    }
+
+    /// Z7.3: builds that arrive together count as starting before they are claimed.
+    #[tokio::test]
+    async fn a_burst_does_not_exceed_the_number_of_builds_that_may_start() {
+        let world = World::new(1, 0, Timestamp(1_000_000));
+        let starting_max = 2;
+        let options = ExecutorSettings {
+            slots: 10,
+            limits: AdmissionLimits { starting_max, ..AdmissionLimits::default() },
+            ..options()
+        };
+        let executor = ExecutorService::new(world.ports(), Arc::new(UnusedRunner), options);
+        let wakeups = ["one", "two", "three", "four"].map(build);
+        cell::send(&world.ports(), &wakeups).await.unwrap();
+        let received = world.take_messages(MessageQueue::BuildsLow, 10, CLAIM_SECONDS);
+        assert_eq!(received.len(), 4, "{received:?}");
+        // The claims themselves run in the background, which the test does not give a turn.
+        executor.clone().start(MessageQueue::BuildsLow, received).await;
+        assert_eq!(executor.starting.count(), starting_max);
+        assert_eq!(world.take_messages(MessageQueue::BuildsLow, 10, CLAIM_SECONDS).len(), 2);
     }
 }

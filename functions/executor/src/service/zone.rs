@@ -1,7 +1,7 @@
 //! Which builds an executor takes by the zone of their nodes, and how it receives those of its zone
 //! (Zuul's `zone` and `allow_unzoned`).
 
-use super::{AcceptedBuild, ExecutorService, QUEUES};
+use super::{AcceptedBuild, ClaimedMessages, ExecutorService, QUEUES};
 use sluice_model::ZoneName;
 use sluice_runtime::PortError;
 use sluice_runtime::port::Incoming;
@@ -96,15 +96,26 @@ impl ExecutorService {
         while !*shutdown.borrow() {
             // Only waits for a free slot; it is taken when a build was found.
             let free = tokio::select! {
-                free = self.slots.acquire() => free.map(drop),
+                biased;
                 _ = shutdown.wait_for(|stop| *stop) => break,
+                free = self.slots.acquire() => free.map(drop),
             };
             if free.is_err() {
                 break;
             }
             tokio::select! {
-                () = self.wait_for_room(&source) => {}
+                biased;
                 _ = shutdown.wait_for(|stop| *stop) => break,
+                () = self.wait_for_room(&source) => {}
+            }
+            // While the session may be over, nothing can be claimed.
+            let holds_session = tokio::select! {
+                biased;
+                _ = shutdown.wait_for(|stop| *stop) => break,
+                holds_session = self.holds_session() => holds_session,
+            };
+            if !holds_session {
+                break;
             }
             if let Err(error) = self.start_waiting(&zone, &source).await {
                 tracing::warn!(source, %error, "could not look for waiting builds");
@@ -124,12 +135,12 @@ impl ExecutorService {
         source: &str,
     ) -> Result<(), PortError> {
         let mut waiting = zone_builds::waiting(&self.ports, zone).await?;
-        let mut slots = Vec::new();
-        let most = (self.builds_to_receive() as usize).min(waiting.len());
-        while slots.len() < most
+        let (mut slots, starting_max) = (Vec::new(), self.options.limits.starting_max.max(1));
+        while slots.len() < waiting.len()
+            && let Some(starting) = self.starting.try_enter(starting_max)
             && let Ok(slot) = self.slots.clone().try_acquire_owned()
         {
-            slots.push(slot);
+            slots.push((Some(slot), Some(starting)));
         }
         waiting.truncate(slots.len());
         if waiting.is_empty() {
@@ -137,14 +148,9 @@ impl ExecutorService {
         }
         let keys: Vec<Key> = waiting.iter().map(|build| build.key.clone()).collect();
         let messages = waiting.into_iter().map(as_message).collect();
-        let (accepted, done) = self.claim_messages(source, messages).await;
-        let started: Vec<AcceptedBuild> = accepted
-            .into_iter()
-            .zip(slots)
-            .map(|(build, slot)| AcceptedBuild { slot: Some(slot), ..build })
-            .collect();
-        for build in started {
-            self.clone().run_in_background(build);
+        let ClaimedMessages { accepted, done, .. } = self.claim_messages(source, messages).await;
+        for (build, (slot, starting)) in accepted.into_iter().zip(slots) {
+            self.clone().run_in_background(AcceptedBuild { slot, starting, ..build });
         }
         let done = keys.into_iter().filter(|key| done.contains(&key.sort)).collect();
         zone_builds::remove(&self.ports, done).await

@@ -3,10 +3,11 @@
 # environment has the session's SSH_CONNECTION, or if it is in a process session with such a process. Sessions at
 # another address or port of this machine are left alone.
 #
-# Run by sh over the connection that is to stay. Ends with exit status 0 once two looks in a row found nothing left.
+# Run by sh over the connection that is to stay. Ends with exit status 0 once two looks in a row found nothing left. A
+# look starts five programs, however many processes there are.
 set -u
 [ -n "${SSH_CONNECTION:-}" ] || { echo "this is no SSH session" >&2; exit 1; }
-server=${SSH_CONNECTION#* * }
+printf 'A=1\0SSH_CONNECTION=2\0' | grep -aqz '^SSH_CONNECTION=' || { echo "grep must know -z: install GNU grep" >&2; exit 1; }
 as_root=
 [ "$(id -u)" = 0 ] || { sudo -n true 2>/dev/null && as_root="sudo -n"; }
 
@@ -33,40 +34,46 @@ while [ "$process" -gt 1 ] && found=$(parent_and_session "$process"); do
 done
 own_session=$(parent_and_session $$) && own_session=${own_session#* }
 
-# Prints each process with its parent, its process session, and whether it is an sshd, this session's own, and known by
-# its environment to be of another session.
+# Prints the line `stat` of each process, and the path of the environment with SSH_CONNECTION of each that has one.
 processes() {
-    for directory in /proc/[0-9]*; do
-        process=${directory#/proc/}
-        found=$(parent_and_session "$process") || continue
-        sshd=0 stays=0 other=0
-        is_sshd "$process" && sshd=1
-        case $own in *" $process "*) stays=1 ;; esac
-        connection=$($as_root cat "$directory/environ" 2>/dev/null | tr '\0' '\n' | grep '^SSH_CONNECTION=' | head -n 1)
-        connection=${connection#SSH_CONNECTION=}
-        if [ -n "$connection" ] && [ "$connection" != "$SSH_CONNECTION" ] && [ "${connection#* * }" = "$server" ]; then
-            other=1
-        fi
-        echo "$process $found $sshd $stays $other"
-    done
+    cat /proc/[0-9]*/stat 2>/dev/null
+    $as_root grep -aHz -m 1 '^SSH_CONNECTION=' /proc/[0-9]*/environ 2>/dev/null | tr '\0' '\n'
 }
 
 # Prints the processes to end: other connections, what has another session's environment, and of both the process
 # sessions and descendants.
 others() {
-    processes | awk -v listener="$listener" -v own_session="$own_session" '
-        { parent[$1] = $2; session[$1] = $3; sshd[$1] = $4; stays[$1] = $5; other[$1] = $6 }
+    processes | awk -v listener="$listener" -v own="$own" -v own_session="$own_session" -v connection="$SSH_CONNECTION" '
+        # Returns address and port of the server from "client port server port".
+        function server(of) { sub(/^[^ ]* [^ ]* /, "", of); return of }
+        /^\/proc\/[0-9]+\/environ:SSH_CONNECTION=/ {
+            split($0, path, "/")
+            of = $0
+            sub(/^[^=]*=/, "", of)
+            if (of != "" && of != connection && server(of) == server(connection)) other[path[3]] = 1
+            next
+        }
+        /^[0-9]+ \(/ {
+            # The name may contain spaces and parentheses.
+            name = rest = $0
+            sub(/^[0-9]+ \(/, "", name)
+            sub(/^.*\) /, "", rest)
+            split(rest, field, " ")
+            parent[$1] = field[2]; session[$1] = field[4]
+            if (name ~ /^sshd/) sshd[$1] = 1
+            if (index(own, " " $1 " ")) stays[$1] = 1
+        }
         END {
-            for (p in parent) if (sshd[p] && listener != "" && parent[p] == listener) other[p] = 1
+            for (p in parent) if ((p in sshd) && listener != "" && parent[p] == listener) other[p] = 1
             do {
                 changed = 0
-                for (p in parent) if (other[p] && !stays[p] && session[p] != own_session && !sshd[p]) ends[session[p]] = 1
-                for (p in parent) if (!other[p] && !stays[p] && (session[p] in ends || other[parent[p]] && !stays[parent[p]])) {
-                    other[p] = 1
-                    changed = 1
+                for (p in parent) if ((p in other) && !(p in stays) && session[p] != own_session && !(p in sshd)) ends[session[p]] = 1
+                for (p in parent) {
+                    if ((p in other) || (p in stays)) continue
+                    if ((session[p] in ends) || (parent[p] in other) && !(parent[p] in stays)) { other[p] = 1; changed = 1 }
                 }
             } while (changed)
-            for (p in parent) if (other[p] && !stays[p]) print p
+            for (p in parent) if ((p in other) && !(p in stays)) print p
         }'
 }
 

@@ -2,8 +2,8 @@
 //! and the tenant (Z8.1, Z8.2).
 
 use crate::support::*;
-use sluice_executor::BuildSshKey;
 use sluice_executor::secrets::ProjectKeys;
+use sluice_executor::{AttemptScope, BuildSshKey};
 use sluice_keys::{ProjectKey, fingerprint_like};
 use sluice_memory::World;
 use sluice_model::Timestamp;
@@ -255,4 +255,44 @@ async fn a_job_without_nodes_has_an_agent_if_there_are_keys() {
         assert_eq!(outcome.log.contains(&line(tenant)), !keys.is_empty(), "{}", outcome.log);
         assert_eq!(outcome.log.contains("no agent"), keys.is_empty(), "{}", outcome.log);
     }
+}
+
+/// Z7.3, Z8.1: other sessions on the host of a deployment job may be anyone's. So nothing is ended
+/// there to collect the logs of a lost build, and no playbook runs.
+#[tokio::test]
+async fn sessions_on_the_host_of_a_lost_deployment_survive_and_no_logs_are_collected() {
+    let [project, _] = pairs();
+    let host = Host::accepting(&[project]);
+    let count = "- hosts: all\n  gather_facts: false\n  tasks:\n    - raw: 'while :; do echo tick >> ~/ticks; sleep 0.1; done'\n";
+    let story = |scope: AttemptScope| {
+        let mut story = deployment(host.of_job(&sha256()), &[("project org/project", project)]);
+        story.put(&[("count.yaml", count), ("deploy.yaml", DEPLOY)]);
+        (story.scope, story.job.run) = (scope, vec![untrusted("count")]);
+        story.job.post_run = vec![untrusted("deploy")];
+        story
+    };
+    let ticks = host.node.home().join("ticks");
+    let counted = async |more_than: u64| {
+        let count = || std::fs::metadata(&ticks).map_or(0, |ticks| ticks.len());
+        let counts = async {
+            while count() <= more_than {
+                tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            }
+        };
+        let counts = tokio::time::timeout(std::time::Duration::from_secs(60), counts).await;
+        counts.expect("it counts");
+        count()
+    };
+    let (sender, begun) = tokio::sync::oneshot::channel();
+    let begin = move |meanwhile: Meanwhile| drop(sender.send(meanwhile.stopper));
+    let other = tokio::spawn(story(AttemptScope::Whole).run_with(begin));
+    let stopper = begun.await.unwrap();
+    counted(0).await;
+    let collected = story(AttemptScope::CollectLogs).run().await;
+    assert_eq!(collected.ended.result, Retry, "{}", collected.log);
+    assert!(!collected.log.contains("PLAY"), "nothing ran: {}", collected.log);
+    let seen = std::fs::metadata(&ticks).unwrap().len();
+    counted(seen).await;
+    stopper.stop("the test is over");
+    assert_eq!(other.await.unwrap().ended.result, Aborted);
 }

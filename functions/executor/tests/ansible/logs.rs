@@ -12,7 +12,7 @@ async fn the_log_is_read_while_the_build_runs_and_followed_to_its_end() {
   gather_facts: false
   tasks:
     - debug: msg=before
-    - wait_for: {path: "{{ zuul.executor.work_root }}/go", sleep: 1, timeout: 20}
+    - wait_for: {path: "{{ zuul.executor.work_root }}/go", sleep: 1, timeout: 120}
     - debug: msg=after
 "#;
     let mut story = Story::new(&[(PROJECT, "slow.yaml", play)]);

@@ -287,7 +287,8 @@ async fn a_playbook_that_takes_too_long_is_ended() {
     let mut story = Story::new(&files());
     story.job.run = vec![untrusted("hang")];
     story.job.post_run = vec![untrusted("fail-here")];
-    story.job.timeout_seconds = Some(2);
+    // Enough to reach its task on a busy machine.
+    story.job.timeout_seconds = Some(15);
     let outcome = story.run().await;
     assert_eq!(outcome.ended.result, TimedOut, "{}", outcome.log);
     assert!(outcome.log.contains("RUN END RESULT_TIMED_OUT"), "{}", outcome.log);
@@ -554,9 +555,29 @@ async fn the_logs_of_a_lost_build_are_collected_after_its_old_sessions_are_ended
     let counted: Vec<u64> = collected.log.lines().filter_map(number).collect();
     assert!(counted.len() == 2 && counted[0] == counted[1], "{counted:?}: {}", collected.log);
     assert!(collected.seen.begun.lock().unwrap().is_empty());
+    assert!(*collected.seen.has_started.lock().unwrap(), "it counts as starting no longer");
     let lost =
         tokio::time::timeout(std::time::Duration::from_secs(60), lost).await.expect("it ends");
     let lost = lost.unwrap();
     assert!(!home.join("again").exists(), "it did not reach the node again: {}", lost.log);
     assert_eq!(lost.ended.result, Retry, "{}", lost.log);
+}
+
+/// Z7.3: a build is tried again soon, also if its logs cannot be collected: the time limit counts
+/// from the beginning, and not only for playbooks.
+#[tokio::test]
+async fn the_time_for_collecting_logs_includes_the_connection_to_the_nodes() {
+    let mut story = Story::new(&files()).with_nodes(&["one"], &[]);
+    story.scope = AttemptScope::CollectLogs;
+    story.job.post_run = vec![untrusted("pass")];
+    story.settings = |settings| settings.collect_timeout_seconds = 2;
+    // It accepts connections and says nothing.
+    let silent = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut access = story.nodes[0].access.clone();
+    (access.interface_ip, access.ssh_port) =
+        ("127.0.0.1".to_owned(), silent.local_addr().unwrap().port());
+    let outcome = story.run_on(vec![access]).await;
+    assert_eq!(outcome.ended.result, Retry, "{}", outcome.log);
+    let detail = outcome.ended.detail.clone().unwrap_or_default();
+    assert!(detail.contains("in time to collect its logs"), "{detail}");
 }

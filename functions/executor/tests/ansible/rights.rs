@@ -283,7 +283,8 @@ async fn a_playbook_that_hands_its_log_to_the_shared_connection_still_ends() {
 "#;
     let mut story = Story::new(&[(PROJECT, "hold.yaml", play)]).with_nodes(&["one"], &[]);
     story.job.run = vec![untrusted("hold")];
-    story.job.timeout_seconds = Some(8);
+    // Enough to reach its last task on a busy machine.
+    story.job.timeout_seconds = Some(25);
     let held = story.nodes[0].home().join("held");
     let (sender, holder) = tokio::sync::oneshot::channel();
     let build = story.run_with(move |meanwhile| {

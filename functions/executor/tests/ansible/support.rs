@@ -268,6 +268,7 @@ impl Outcome {
 pub struct RecordingObserver {
     pub log: watch::Sender<Vec<u8>>,
     pub will_fail: Mutex<bool>,
+    pub has_started: Mutex<bool>,
     pub begun: Mutex<Vec<PlaybookStart>>,
     pub pause: Mutex<Option<Pause>>,
     pub secret_data: Mutex<serde_json::Map<String, serde_json::Value>>,
@@ -275,7 +276,9 @@ pub struct RecordingObserver {
 }
 
 impl Observer for RecordingObserver {
-    fn started(&self, _at: Timestamp) {}
+    fn started(&self, _at: Timestamp) {
+        *self.has_started.lock().unwrap() = true;
+    }
     fn playbook_begins(&self, start: PlaybookStart) {
         self.begun.lock().unwrap().push(start);
     }
@@ -302,7 +305,7 @@ impl RecordingObserver {
     pub async fn wait_for(&self, text: &str) {
         let mut log = self.log.subscribe();
         let waited = log.wait_for(|log| String::from_utf8_lossy(log).contains(text));
-        tokio::time::timeout(std::time::Duration::from_secs(30), waited)
+        tokio::time::timeout(std::time::Duration::from_secs(120), waited)
             .await
             .expect("the log says so in time")
             .unwrap();
@@ -533,6 +536,7 @@ impl Story {
         let seen = Arc::new(RecordingObserver {
             log: watch::channel(Vec::new()).0,
             will_fail: Mutex::new(false),
+            has_started: Mutex::new(false),
             begun: Mutex::default(),
             pause: Mutex::new(None),
             secret_data: Mutex::default(),

@@ -1,6 +1,8 @@
 //! Executors that die or are paused: another one ends their builds, and they report nothing later.
 
-use crate::work::{LOG_TEXT, Worker, end_of, send, send_with_nodes_in, send_with_post_run};
+use crate::work::{
+    LOG_TEXT, Worker, end_of, send, send_deployment, send_with_nodes_in, send_with_post_run,
+};
 use crate::world::{ObservedWorld, executor};
 use async_trait::async_trait;
 use sluice_executor::AttemptScope;
@@ -9,7 +11,7 @@ use sluice_model::build::{BuildResult, Phase, PlaybookPhase, PlaybookStart, Run}
 use sluice_model::wakeup::MessageQueue;
 use sluice_model::{BuildId, TenantName, Timestamp};
 use sluice_records::build::{self, StopRequest};
-use sluice_records::codec::{decode, with_body};
+use sluice_records::codec::{decode, encode_first, with_body};
 use sluice_records::logs::{BuildLogs, LOG};
 use sluice_records::session::{
     self, ENDED_SESSIONS, LIFE_SECONDS, OPEN_SESSIONS, Session, SessionState,
@@ -71,6 +73,7 @@ struct Two {
     build: BuildId,
     worker: Arc<Worker>,
     pause: watch::Sender<bool>,
+    first: Arc<ExecutorService>,
     run: JoinHandle<Result<(), ReconcileError>>,
     other: Arc<ExecutorService>,
     collector: Arc<Worker>,
@@ -99,12 +102,13 @@ impl Two {
         let collector = Arc::new(Worker::default());
         let other = executor(world.ports(), collector.clone(), &states[1]);
         let (stop, stopped) = watch::channel(false);
-        let run = tokio::spawn(first.run(stopped));
+        let run = tokio::spawn(first.clone().run(stopped));
         let two = Self {
             world,
             build,
             worker,
             pause,
+            first,
             run,
             other,
             collector,
@@ -139,25 +143,40 @@ impl Two {
         }
     }
 
-    /// Pauses the first executor, and has the other one, which runs, look until a session counts as
-    /// over; its own session is renewed meanwhile.
-    async fn lose_executor_beside_the_other(&mut self) {
+    /// Has the other executor run too, and waits until it has a session. Returns what stops it, and
+    /// the key of its session.
+    async fn run_other(
+        &self,
+    ) -> (watch::Sender<bool>, JoinHandle<Result<(), ReconcileError>>, Key) {
         let key = self.session_key().await;
+        let (stop, stopped) = watch::channel(false);
+        let other = tokio::spawn(self.other.clone().run(stopped));
         let opened = async {
             while self.listed(OPEN_SESSIONS).await.len() < 2 {
                 tokio::task::yield_now().await;
             }
         };
         tokio::time::timeout(Duration::from_secs(60), opened).await.expect("it has a session");
-        let listed = self.listed(OPEN_SESSIONS).await;
-        let own = listed.into_iter().find(|listed| *listed != key).unwrap();
+        let own = self.listed(OPEN_SESSIONS).await.into_iter().find(|listed| *listed != key);
+        (stop, other, own.unwrap())
+    }
+
+    /// Pauses the first executor, and has the other one, which runs with the session `own`, look
+    /// until a session counts as over.
+    async fn lose_executor_to(&mut self, own: &Key) {
         self.pause.send_replace(true);
         for _ in 0..LIFE_SECONDS / LOOK_SECONDS + 1 {
             self.look().await;
             let until = self.world.world.now().plus_seconds(LIFE_SECONDS);
             let is_new = |record: &Record| decode::<Session>(record).unwrap().alive_until >= until;
-            self.world.until(&own, is_new).await;
+            self.world.until(own, is_new).await;
         }
+    }
+
+    /// Waits until the build has begun a main playbook.
+    async fn until_begun(&self) {
+        let begun = |record: &Record| decode::<Run>(record).unwrap().playbook.is_some();
+        self.world.until(&build::run_key(&self.build), begun).await;
     }
 
     fn stored_run(&self) -> Run {
@@ -287,12 +306,10 @@ async fn a_build_lost_in_its_main_playbooks_is_taken_over_and_ends_after_its_log
     let world = ObservedWorld::new();
     let build = send_with_post_run(&world, "job").await;
     let mut two = Two::begin_with(world, build).await;
-    let begun = |record: &Record| decode::<Run>(record).unwrap().playbook.is_some();
-    two.world.until(&build::run_key(&two.build), begun).await;
+    two.until_begun().await;
     let (first, key) = (two.stored_run().session, two.session_key().await);
-    let (stop, stopped) = watch::channel(false);
-    let other = tokio::spawn(two.other.clone().run(stopped));
-    two.lose_executor_beside_the_other().await;
+    let (stop, other, own) = two.run_other().await;
+    two.lose_executor_to(&own).await;
     let taken = |record: &Record| decode::<Run>(record).unwrap().session != first;
     let taken = two.world.until(&build::run_key(&two.build), taken).await;
     let taken: Run = decode(&taken).unwrap();
@@ -340,14 +357,86 @@ async fn a_lost_build_of_another_zone_ends_without_its_logs_being_collected() {
     let world = ObservedWorld::new();
     let build = send_with_nodes_in(&world, "job", "west").await;
     let mut two = Two::begin_with(world, build.clone()).await;
-    let begun = PlaybookStart { phase: PlaybookPhase::Run, index: 0 };
-    let has_begun = |record: &Record| decode::<Run>(record).unwrap().playbook == Some(begun);
-    two.world.until(&build::run_key(&build), has_begun).await;
-    let (stop, stopped) = watch::channel(false);
-    let other = tokio::spawn(two.other.clone().run(stopped));
-    two.lose_executor_beside_the_other().await;
+    two.until_begun().await;
+    let (stop, other, own) = two.run_other().await;
+    two.lose_executor_to(&own).await;
     assert_eq!(end_of(&two.world, &build).await.result, BuildResult::Retry);
     assert_eq!(*two.collector.scopes.lock().unwrap(), []);
     stop.send_replace(true);
     other.await.unwrap().unwrap();
+}
+
+/// Z7.3, Z8.1: on the host of a deployment job nothing can be ended that its executor had started:
+/// other sessions there are not the build's. So no logs are collected.
+#[tokio::test]
+async fn a_lost_deployment_ends_at_once_and_nothing_is_done_on_its_host() {
+    let world = ObservedWorld::new();
+    let build = send_deployment(&world, "job").await;
+    let mut two = Two::begin_with(world, build).await;
+    two.until_begun().await;
+    let (stop, other, own) = two.run_other().await;
+    two.lose_executor_to(&own).await;
+    assert_eq!(end_of(&two.world, &two.build).await.result, BuildResult::Retry);
+    assert!(two.collector.scopes.lock().unwrap().is_empty());
+    stop.send_replace(true);
+    other.await.unwrap().unwrap();
+}
+
+/// Z7.3, Z7.4: an executor that gets no answer stops its builds when its session may be over. From
+/// then on it claims nothing, and stores nothing for its builds: another executor may do so. This
+/// waits for the life of a session.
+#[tokio::test]
+async fn an_executor_without_answers_stops_its_builds_and_neither_claims_nor_stores_anything() {
+    let mut two = Two::begin().await;
+    two.pause.send_replace(true);
+    let stopped = two.worker.stopped.notified();
+    tokio::time::timeout(Duration::from_secs(60), stopped).await.expect("its build is stopped");
+    let objects = two.world.world.object_keys();
+    let next = send(&two.world, "next").await;
+    let messages = two.world.world.take_messages(MessageQueue::BuildsNormal, 10, 60);
+    assert_eq!(messages.len(), 1);
+    assert!(!two.world.world.has_visible(MessageQueue::BuildsNormal));
+    let claimed = two.first.claim_received(MessageQueue::BuildsNormal, messages);
+    let claimed = tokio::time::timeout(Duration::from_secs(60), claimed).await;
+    assert!(claimed.expect("it asks nothing").is_empty());
+    assert!(two.world.world.has_visible(MessageQueue::BuildsNormal), "it is given back");
+    assert_eq!(two.world.stored(&build::run_key(&next)).await, None);
+    two.lose_executor().await;
+    two.pause.send_replace(false);
+    let ended = tokio::time::timeout(Duration::from_secs(60), two.run).await.expect("it ends");
+    assert!(ended.unwrap().unwrap_err().to_string().contains("is gone"));
+    let left = two.world.world.object_keys();
+    assert!(left.iter().all(|key| objects.contains(key) || !key.contains(two.build.as_str())));
+}
+
+/// Z7.3: each executor looks at few others, and still none is left if all but one die.
+#[tokio::test]
+async fn the_last_of_ten_executors_ends_the_sessions_of_all_others() {
+    let world = ObservedWorld::new();
+    let now = world.world.now();
+    for name in ["a", "b", "c", "d", "e", "f", "g", "h", "i"] {
+        let session = Session {
+            id: name.into(),
+            hostname: "there".to_owned(),
+            live_logs: None,
+            started_at: now,
+            alive_until: now.plus_seconds(LIFE_SECONDS),
+            builds: Vec::new(),
+            state: SessionState::Running,
+        };
+        let find = Some(session::open_entry(&session.id));
+        let record = encode_first(session::key(&session.id), &session).unwrap();
+        world.write(Write::Put { record: Record { find, ..record }, expect: Expect::Absent });
+    }
+    let state = tempfile::tempdir().unwrap();
+    let last = executor(world.ports(), Arc::new(Worker::default()), &state);
+    let mut watch = SessionWatch::default();
+    let records = world.world.ports().records;
+    // Three at a time.
+    for _ in 0..3 * (LIFE_SECONDS / LOOK_SECONDS + 1) {
+        last.look_at_sessions(&mut watch).await.unwrap();
+        world.world.advance_millis(LOOK_SECONDS * 1_000);
+    }
+    assert_eq!(records.find(OPEN_SESSIONS, None, 20).await.unwrap(), []);
+    assert_eq!(records.find(ENDED_SESSIONS, None, 20).await.unwrap().len(), 9);
 }

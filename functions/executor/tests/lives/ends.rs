@@ -18,6 +18,7 @@ use sluice_runtime::{Ports, cell};
 use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::{Arc, Mutex};
+use std::time::Duration;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
@@ -144,9 +145,12 @@ impl Here {
     /// Pauses a build, and waits until its queue is woken.
     async fn pause(&self, job: &str) {
         self.commands[job].send(BuildCommand::Pause).ok().unwrap();
-        while !self.was_woken() {
-            tokio::task::yield_now().await;
-        }
+        let woken = async {
+            while !self.was_woken() {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(60), woken).await.expect("its queue is woken");
     }
 
     async fn has_ended(&self, job: &str) -> bool {

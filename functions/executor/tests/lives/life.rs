@@ -1,13 +1,16 @@
 //! How an executor lives with its session, on the ports in memory.
 
+use crate::work::{Worker, end_of, send};
 use crate::world::{ObservedWorld, executor};
 use async_trait::async_trait;
+use sluice_executor::service::Renewal;
 use sluice_executor::{JobAttempt, Observer, RepositorySources, Runner, StopSignal};
 use sluice_memory::World;
-use sluice_model::build::RunEnd;
+use sluice_model::build::{BuildResult, RunEnd};
 use sluice_model::wakeup::MessageQueue;
 use sluice_model::{SessionId, Timestamp};
-use sluice_records::session;
+use sluice_records::codec::{encode_first, with_body};
+use sluice_records::session::{self, Session, SessionState};
 use sluice_runtime::port::{Incoming, Outgoing, Queues};
 use sluice_runtime::record::{Expect, Key, Record, Write};
 use sluice_runtime::{Clock, Entropy, PortError, Ports};
@@ -113,6 +116,64 @@ async fn an_executor_whose_session_is_gone_ends() {
     let ended =
         tokio::time::timeout(Duration::from_secs(60), life.run).await.expect("it ends").unwrap();
     assert!(ended.unwrap_err().to_string().contains("is gone"));
+}
+
+/// Z7.3: only what was written counts as a renewal. A session that another executor has ended, or
+/// whose record does not exist any more, is gone.
+#[tokio::test]
+async fn a_session_is_renewed_only_by_a_write() {
+    let world = ObservedWorld::new();
+    let state = tempfile::tempdir().unwrap();
+    let executor = executor(world.ports(), Arc::new(Idle), &state);
+    let now = world.world.now();
+    let session = Session {
+        id: "one".into(),
+        hostname: "here".to_owned(),
+        live_logs: None,
+        started_at: now,
+        alive_until: now,
+        builds: Vec::new(),
+        state: SessionState::Running,
+    };
+    let first = encode_first(session::key(&session.id), &session).unwrap();
+    world.write(Write::Put { record: first.clone(), expect: Expect::Absent });
+    let mut record = first;
+    let renew = async |record: &mut Record| executor.renew_once(record, now, now).await.unwrap();
+    assert_eq!(renew(&mut record).await, Renewal::Renewed);
+    let mut unknown = Record { revision: record.revision + 5, ..record.clone() };
+    unknown.write_id = "unknown".to_owned();
+    world.write(Write::Put { record: unknown.clone(), expect: Expect::Anything });
+    assert_eq!(renew(&mut record).await, Renewal::Behind);
+    assert_eq!(record.revision, unknown.revision);
+    assert_eq!(renew(&mut record).await, Renewal::Renewed);
+    let ended = Session { state: SessionState::Ended { at: now }, ..session };
+    let revision = record.revision + 1;
+    let stored = Record { revision, ..with_body(record.clone(), &ended).unwrap() };
+    world.write(Write::Put { record: stored, expect: Expect::Anything });
+    assert_eq!(renew(&mut record).await, Renewal::Gone);
+    world.write(Write::Delete { key: record.key.clone(), expect: Expect::Anything });
+    assert_eq!(renew(&mut record).await, Renewal::Gone);
+}
+
+/// Z7.3, Z7.6: a defect in the run of one build does not leave it in progress, and the executor
+/// goes on with its slot free.
+#[tokio::test]
+async fn a_build_whose_run_panics_is_tried_again_and_gives_back_its_slot() {
+    let world = ObservedWorld::new();
+    let state = tempfile::tempdir().unwrap();
+    let worker = Arc::new(Worker::default());
+    worker.panics.store(true, std::sync::atomic::Ordering::Release);
+    let (stop, stopped) = watch::channel(false);
+    let run = tokio::spawn(executor(world.ports(), worker.clone(), &state).run(stopped));
+    let build = send(&world, "job").await;
+    let end = end_of(&world, &build).await;
+    assert_eq!(end.result, BuildResult::Retry);
+    assert!(end.detail.as_deref().is_some_and(|why| why.contains("defect of its own")), "{end:?}");
+    let next = send(&world, "next").await;
+    worker.pass.notify_one();
+    assert_eq!(end_of(&world, &next).await.result, BuildResult::Success);
+    stop.send_replace(true);
+    run.await.unwrap().unwrap();
 }
 
 /// Queues that note what is acknowledged.

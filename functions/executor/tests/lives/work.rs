@@ -3,7 +3,7 @@
 use crate::common::{store_graph, store_jobs};
 use crate::world::ObservedWorld;
 use async_trait::async_trait;
-use serde_json::{Map, json};
+use serde_json::{Map, Value, json};
 use sluice_executor::jobdir::log_path;
 use sluice_executor::{AttemptScope, JobAttempt, Observer, RepositorySources, Runner, StopSignal};
 use sluice_model::build::{
@@ -18,6 +18,7 @@ use sluice_records::{build, provider};
 use sluice_runtime::cell;
 use sluice_runtime::record::Record;
 use std::path::Path;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use tokio::sync::Notify;
 
@@ -25,11 +26,17 @@ use tokio::sync::Notify;
 pub const LOG_TEXT: &str = "the first line\n";
 
 /// Begins a main playbook, writes a line to the log of a build and passes when the test says so; a
-/// stop aborts it before.
+/// stop aborts it before. Leaves another file in its logs.
 #[derive(Default)]
 pub struct Worker {
     /// Lets one build pass.
     pub pass: Arc<Notify>,
+    /// Whether the next build panics.
+    pub panics: AtomicBool,
+    /// A build was stopped.
+    pub stopped: Notify,
+    /// Lets one stopped build end, which otherwise ends at once.
+    pub clean_up: Option<Notify>,
     /// The scopes of the attempts that were begun.
     pub scopes: Mutex<Vec<AttemptScope>>,
 }
@@ -49,10 +56,18 @@ impl Runner for Worker {
         std::fs::create_dir_all(jobdir.join("work/logs")).unwrap();
         std::fs::write(log_path(jobdir), LOG_TEXT).unwrap();
         observer.log_appended(0, LOG_TEXT.as_bytes());
+        assert!(!self.panics.swap(false, Ordering::AcqRel), "as a defect of the runner");
         let result = tokio::select! {
             () = self.pass.notified() => BuildResult::Success,
-            _ = stop.stopped() => BuildResult::Aborted,
+            _ = stop.stopped() => {
+                self.stopped.notify_one();
+                if let Some(clean_up) = &self.clean_up {
+                    clean_up.notified().await;
+                }
+                BuildResult::Aborted
+            }
         };
+        std::fs::write(jobdir.join("work/logs/left.txt"), "left\n").unwrap();
         RunEnd {
             result,
             detail: stop.reason(),
@@ -82,14 +97,23 @@ pub async fn send_to_zone(world: &ObservedWorld, job: &str, zone: &str) -> Build
 /// Stores the order of a build of this job, which has a post-run playbook, and sends the build to
 /// the executors.
 pub async fn send_with_post_run(world: &ObservedWorld, job: &str) -> BuildId {
-    store_with_post_run(world, job).await;
+    store_collecting(world, job, json!({})).await;
+    send_stored(world, job, None, None).await
+}
+
+/// Stores the order of a build of this job, which has a post-run playbook and works on a host of its
+/// own, and sends the build to the executors.
+pub async fn send_deployment(world: &ObservedWorld, job: &str) -> BuildId {
+    let fingerprint = json!({"sha256": "A".repeat(43)});
+    let host = json!({"name": "deploy@192.0.2.1", "fingerprint": fingerprint});
+    store_collecting(world, job, json!({"host": host})).await;
     send_stored(world, job, None, None).await
 }
 
 /// Stores the order of a build of this job, which has a post-run playbook and a request for nodes
 /// in a zone, and sends the build to the executors without a zone.
 pub async fn send_with_nodes_in(world: &ObservedWorld, job: &str, zone: &str) -> BuildId {
-    store_with_post_run(world, job).await;
+    store_collecting(world, job, json!({})).await;
     let (row, queue) = (RequestRow::new(200, 0, 1), queue());
     let provider = ProviderName::from("p");
     let (build, now) = (BuildId::derive(&[job]), Timestamp(0));
@@ -104,15 +128,15 @@ pub async fn send_with_nodes_in(world: &ObservedWorld, job: &str, zone: &str) ->
     send_stored(world, job, None, Some(RequestRef { provider, row: row.to_string() })).await
 }
 
-/// Stores the graph of a job that has a post-run playbook.
-async fn store_with_post_run(world: &ObservedWorld, job: &str) {
+/// Stores the graph of a job that has a post-run playbook and these attributes.
+async fn store_collecting(world: &ObservedWorld, job: &str, run_time: Value) {
     let collecting = json!({
         "connection": "github", "project": "forge.test/org/one", "branch": "main", "commit": null,
         "path": "collect", "trusted": false,
     });
     let frozen = json!({
         "name": job, "voting": true, "attempts": 3, "nodesets": [], "dependencies": [],
-        "post_run": [collecting],
+        "post_run": [collecting], "run_time": run_time,
     });
     let graph = JobGraph { jobs: vec![serde_json::from_value(frozen).unwrap()] };
     store_graph(&world.ports(), job, "s", &graph).await;
@@ -126,6 +150,21 @@ async fn send_stored(
     zone: Option<ZoneName>,
     request: Option<RequestRef>,
 ) -> BuildId {
+    let id = put_order_with(world, job, request);
+    let (precedence, tenant) = (Precedence::Normal, "t".into());
+    let (build, nodes) = (id.clone(), Vec::new());
+    let wakeup = Wakeup::Build { build, precedence, tenant, request: None, nodes, zone };
+    cell::send(&world.ports(), &[wakeup]).await.unwrap();
+    id
+}
+
+/// Stores the order of a build of a job, and sends nothing.
+pub fn put_order(world: &ObservedWorld, job: &str) -> BuildId {
+    put_order_with(world, job, None)
+}
+
+/// Stores the order of a build of a job with this request for nodes.
+fn put_order_with(world: &ObservedWorld, job: &str, request: Option<RequestRef>) -> BuildId {
     let id = BuildId::derive(&[job]);
     let change = json!({
         "key": { "connection": "github", "project": "forge.test/org/one", "number": 1 },
@@ -138,10 +177,6 @@ async fn send_stored(
     }))
     .unwrap();
     world.write(build::put_order(&order).unwrap());
-    let (precedence, tenant) = (Precedence::Normal, "t".into());
-    let (build, nodes) = (id.clone(), Vec::new());
-    let wakeup = Wakeup::Build { build, precedence, tenant, request: None, nodes, zone };
-    cell::send(&world.ports(), &[wakeup]).await.unwrap();
     id
 }
 

@@ -11,7 +11,7 @@ use sluice_model::wakeup::MessageQueue;
 use sluice_runtime::port::{Incoming, Outgoing, Queues, Records};
 use sluice_runtime::record::{Key, Query, Record, TransactionOutcome, Write};
 use sluice_runtime::{PortError, Ports};
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 use tokio::sync::watch;
 
@@ -26,12 +26,23 @@ pub struct ObservedWorld {
     written: watch::Sender<u64>,
     /// Grows with each message.
     sent: watch::Sender<u64>,
+    /// Decides which transactions are refused.
+    refusal: Arc<Mutex<Option<Refusal>>>,
 }
+
+/// Decides whether a transaction is refused.
+type Refusal = Box<dyn FnMut(&[Write]) -> bool + Send>;
 
 impl ObservedWorld {
     pub fn new() -> Self {
         let world = World::new(1, 0, Timestamp(1_800_000_000_000));
-        Self { world, written: watch::channel(0).0, sent: watch::channel(0).0 }
+        let (written, sent) = (watch::channel(0).0, watch::channel(0).0);
+        Self { world, written, sent, refusal: Arc::default() }
+    }
+
+    /// From now on transactions through the ports fail, unstored, if `refusal` returns true.
+    pub fn refuse(&self, refusal: impl FnMut(&[Write]) -> bool + Send + 'static) {
+        *self.refusal.lock().unwrap() = Some(Box::new(refusal));
     }
 
     /// Returns the world's ports; writes and messages through them notify waiters.
@@ -107,6 +118,9 @@ impl Records for ObservedWorld {
         writes: Vec<Write>,
         write_id: &str,
     ) -> Result<TransactionOutcome, PortError> {
+        if self.refusal.lock().unwrap().as_mut().is_some_and(|refuses| refuses(&writes)) {
+            return Err(PortError::unknown("write".to_owned(), "refused by the test"));
+        }
         let committed = self.world.ports().records.commit(writes, write_id).await;
         self.written.send_modify(|count| *count += 1);
         committed

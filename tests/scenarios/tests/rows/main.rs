@@ -54,7 +54,7 @@ use sluice_forge::ForgeSecret;
 use sluice_forge::webhook::sign;
 use sluice_memory::poll_once;
 use sluice_model::ProjectName;
-use sluice_model::build::{BuildResult, Order};
+use sluice_model::build::{BuildResult, Order, Phase, Run};
 use sluice_model::change::{ChangeKey, ChangeStatus};
 use sluice_model::event::EventKind;
 use sluice_model::git::BranchKey;
@@ -432,6 +432,21 @@ fn a_job_that_always_retries_ends_as_retry_limit_after_three_attempts() {
     approve(&mut site, &[&a]);
     assert_eq!(gate_builds(&site, "unit"), ["1", "1", "1"]);
     assert!(comments(&site, &a).contains("RETRY_LIMIT"));
+    assert_eq!(ends_of_runs(&site), ["RETRY", "RETRY", "RETRY_LIMIT"], "as the API shows them");
+}
+
+/// Returns the results of all runs that have ended, sorted.
+fn ends_of_runs(site: &Site) -> Vec<&'static str> {
+    let records = site.world.records();
+    let runs = records.iter().filter(|record| record.key.sort == "run");
+    let mut ends: Vec<&str> = runs
+        .filter_map(|record| match decode::<Run>(record).unwrap().phase {
+            Phase::Ended(end) => Some(end.result.as_str()),
+            _ => None,
+        })
+        .collect();
+    ends.sort_unstable();
+    ends
 }
 
 /// J16, Z7.3: an executor that dies takes its builds with it; the third loss is the last.
@@ -447,6 +462,7 @@ fn a_job_that_is_lost_three_times_ends_as_retry_limit() {
     site.run();
     assert_eq!(site.builds(), ["check unit 1", "check unit 1", "check unit 1"]);
     assert!(comments(&site, &a).contains(") : RETRY_LIMIT"), "{}", comments(&site, &a));
+    assert_eq!(ends_of_runs(&site), ["RETRY", "RETRY", "RETRY_LIMIT"], "as the API shows them");
 }
 
 /// C01
