@@ -34,7 +34,7 @@ use crate::sandbox::{CodeTrust, probe, write_accounts};
 use crate::settings::{AnsibleSettings, SetupError};
 use crate::ssh::{self, Agent, AgentKeys};
 use crate::time_limits::TimeLimits;
-use crate::vars::{to_map, unsafe_texts, zuul};
+use crate::vars::{mark_all_unsafe, mark_unsafe, to_map, zuul};
 use crate::workspace::{self, PlacedRepository};
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
@@ -586,10 +586,9 @@ impl PreparedBuild<'_> {
             &mut extra,
             if is_harmless { VarScope::Unprivileged } else { VarScope::Everywhere },
         );
-        let extra = Value::Object(extra);
-        vars.extend(to_map(if playbook.sees_frozen() { unsafe_texts(extra) } else { extra }));
+        vars.extend(if playbook.sees_frozen() { mark_all_unsafe(extra) } else { extra });
         vars.extend(self.attempt.settings.site_vars.clone());
-        vars.insert("zuul".to_owned(), unsafe_texts(Value::Object(self.zuul.clone())));
+        vars.insert("zuul".to_owned(), mark_unsafe(Value::Object(self.zuul.clone())));
         if playbook.phase == PlaybookPhase::Post {
             let order = self.attempt.job.order;
             let (returned, _) = ReturnedData::read(&self.attempt.jobdir.results);
@@ -602,8 +601,8 @@ impl PreparedBuild<'_> {
             "zuul_execution_phase": playbook.phase.as_str(),
             "zuul_execution_phase_index": playbook.index.to_string(),
             "zuul_execution_trusted": python_bool(playbook.trust == CodeTrust::Trusted),
-            "zuul_execution_canonical_name_and_path": playbook.canonical,
-            "zuul_execution_branch": playbook.branch,
+            "zuul_execution_canonical_name_and_path": mark_unsafe(json!(playbook.canonical)),
+            "zuul_execution_branch": mark_unsafe(json!(playbook.branch)),
         })));
         vars
     }
@@ -633,7 +632,7 @@ impl PreparedBuild<'_> {
         });
         let opened =
             inherited.chain(own).filter(|(name, _)| is_allowed(name, VarScope::Everywhere));
-        opened.map(|(name, value)| (name, unsafe_texts(value))).collect()
+        opened.map(|(name, value)| (name, mark_unsafe(value))).collect()
     }
 
     /// Issues the OIDC token that a secret requests for one playbook; `None` if it requests none.

@@ -226,6 +226,8 @@ pub struct Story {
     repos: BTreeMap<ProjectName, Repo>,
     extra: Vec<BranchState>,
     ahead: Vec<SpeculativeChange>,
+    /// The title of the change and the text below it.
+    pub message: (String, String),
     pub settings: fn(&mut AnsibleSettings),
     pub scope: AttemptScope,
     pub lease: Lease,
@@ -346,6 +348,7 @@ impl Story {
             repos,
             extra: Vec::new(),
             ahead: Vec::new(),
+            message: ("Say {{ lookup('env', 'HOME') }}".to_owned(), String::new()),
             settings: |_| {},
             scope: AttemptScope::Whole,
             lease: Lease::unlimited(),
@@ -514,12 +517,12 @@ impl Story {
             state(CONFIG, &self.config, &self.config),
         ];
         branches.extend(self.extra);
-        let title = "Say {{ lookup('env', 'HOME') }}".to_owned();
+        let (title, message) = self.message;
         let change = SpeculativeChange {
             change: self.order.change.clone(),
             url: "https://forge.test/org/project/pull/7".to_owned(),
             title,
-            message: String::new(),
+            message,
             merge_commit: None,
         };
         let changes = self.ahead.into_iter().chain([change]).collect();
