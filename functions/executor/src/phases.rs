@@ -5,7 +5,7 @@ mod collect;
 mod end;
 mod start_error;
 
-use self::end::{DETAIL_BYTES_MAX, ended, short, write_record};
+use self::end::{ended, log_url, short, write_record};
 use self::start_error::StartError;
 use crate::broker::Broker;
 use crate::build_result::{Next, PlaybookEnd, PostPlaybookKind, ResultTracker};
@@ -433,7 +433,7 @@ impl PreparedBuild<'_> {
             return;
         }
         log.say("Pausing until the dependent jobs have ended");
-        let log_url = returned.log_url().filter(|url| url.len() <= DETAIL_BYTES_MAX);
+        let log_url = log_url(&returned, &log.redactor);
         log.returned_secrets(&returned);
         log.paused(Pause {
             since: now(),
@@ -515,11 +515,9 @@ impl PreparedBuild<'_> {
         let _ = write_record(self.attempt.jobdir, &self.records);
         log.say(&format!("{phase} END {}: {banner}", outcome.end.banner()));
         let (returned, trouble) = ReturnedData::read(&self.attempt.jobdir.results);
-        returned.redactions().for_each(|value| log.add_secret(value));
-        returned.secret_values().for_each(|value| log.redactor.add(value));
-        if let Some(trouble) = trouble {
-            log.say(&trouble);
-        }
+        returned.redactions().values.into_iter().for_each(|value| log.add_secret(value));
+        returned.secret_values().values.into_iter().for_each(|value| log.redactor.add(value));
+        trouble.iter().chain(&returned.masking_trouble()).for_each(|trouble| log.say(trouble));
         let reason = stop_signal.and_then(|stop| stop.reason());
         // After what the playbook returned for masking is known.
         let explanation = outcome.failure.explain(
@@ -710,6 +708,9 @@ impl PreparedBuild<'_> {
         let Attempt { job, sources, jobdir, .. } = self.attempt;
         let (mut returned, _) = ReturnedData::read(&jobdir.results);
         log.returned_secrets(&returned);
+        if let Some(trouble) = returned.masking_trouble() {
+            returned.add_warning(trouble);
+        }
         if !self.left_files.is_empty() {
             let files: Vec<String> =
                 self.left_files.iter().take(home_files::FILES_MAX).cloned().collect();
@@ -739,7 +740,7 @@ impl PreparedBuild<'_> {
             detail: results.why().map(|why| short(&log.redactor.text(why))),
             started_at: Some(started_at),
             ended_at: now(),
-            log_url: returned.log_url().filter(|url| url.len() <= DETAIL_BYTES_MAX),
+            log_url: log_url(&returned, &log.redactor),
             data: log.redactor.map(returned.data),
             data_object: None,
         }

@@ -19,7 +19,7 @@ const USE: &str = r#"
     - debug: msg="length {{ login.password | length }}, value {{ login.password }}"
     - command: "echo {{ login.password }}"
     - zuul_return:
-        data: {seen: "{{ login.password }}", zuul: {log_url: "https://logs.test/x/"}}
+        data: {seen: "{{ login.password }}", zuul: {log_url: "https://logs.test/x/?key={{ login.password }}"}}
         secret_data: {token: abcdefgh}
 "#;
 
@@ -45,7 +45,7 @@ async fn a_secret_reaches_its_playbook_and_no_file_log_or_other_playbook() {
     assert_eq!(outcome.ended.data["seen"], json!("[REDACTED]"));
     assert_eq!(json!(*outcome.seen.secret_data.lock().unwrap()), json!({ "token": "abcdefgh" }));
     assert!(!json!(outcome.ended).to_string().contains("abcdefgh"));
-    assert_eq!(outcome.ended.log_url.as_deref(), Some("https://logs.test/x/"));
+    assert_eq!(outcome.ended.log_url.as_deref(), Some("https://logs.test/x/?key=[REDACTED]"));
     let found = std::process::Command::new("grep")
         .args(["-rl", VALUE])
         .arg(&outcome.jobdir)
