@@ -177,7 +177,7 @@ async fn a_playbook_makes_no_namespaces_and_gets_no_capabilities() {
 async fn no_later_playbook_finds_the_secrets_of_an_earlier_one() {
     let using = "
 - hosts: localhost
-  gather_facts: false
+  environment: {TOKEN: \"{{ login.password }}\"}
   tasks:
     - set_fact: {kept: \"{{ login.password }}\", cacheable: true}
     - debug: msg=\"used {{ login.password | length }}\"
