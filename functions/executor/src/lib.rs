@@ -34,6 +34,7 @@ pub mod inventory;
 pub mod job;
 pub mod jobdir;
 pub mod joblog;
+mod left_links;
 pub mod live;
 mod object_cache;
 pub mod parent_data;

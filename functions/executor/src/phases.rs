@@ -22,6 +22,7 @@ use crate::inventory::{self, JobVars};
 use crate::job::{AttemptScope, JobAttempt, Observer, RepositorySources, Runner, StopSignal};
 use crate::jobdir::{self, Jobdir};
 use crate::joblog::{JobLog, now};
+use crate::left_links;
 use crate::playbook::{
     self, CommandStreams, FREEZE_INDEX, PlaybookContext, PlaybookInputs, PreparedPlaybook,
     python_bool,
@@ -462,6 +463,9 @@ impl PreparedBuild<'_> {
         log: &mut JobLog<'_>,
     ) -> (PlaybookEnd, String) {
         self.find_left_files(playbook);
+        if playbook.sees_frozen() {
+            left_links::remove(self.attempt.jobdir, log).await;
+        }
         let stop_signal = stop.as_deref().cloned();
         let inventory = self.inventory(playbook);
         let expressions = &self.attempt.job.job.run_time.failure_output;
@@ -607,8 +611,7 @@ impl PreparedBuild<'_> {
 
     /// Returns the plaintext secrets of one playbook by variable name, with those that parents
     /// returned; the playbook's own override these. Names of Ansible's and the executor's variables
-    /// are left out. Templates in the values are marked as unsafe. Empty for the run that expands
-    /// variables.
+    /// are left out. The values are marked as unsafe. Empty for the run that expands variables.
     fn secrets(&self, playbook: &PreparedPlaybook) -> Map<String, Value> {
         let job = self.attempt.job;
         let listed = match playbook.phase {
