@@ -29,6 +29,7 @@ files![
     "plugins/action/zuul_return.py",
     "plugins/callback/zuul_stream.py",
     "plugins/freeze.yaml",
+    "plugins/lib/sluice_files.py",
     "plugins/lib/sluice_streams.py",
     "plugins/module_utils/sluice_lines.py",
     "plugins/modules/command.py",

@@ -7,9 +7,10 @@
 use crate::confined_files;
 use crate::job::{JobAttempt, RepositorySources};
 use crate::jobdir::Jobdir;
+use crate::vars::to_map;
 use crate::workspace::{WorkspaceError, checkout_outside_workspace, choose_branch, states_of};
-use serde::Deserialize;
 use serde_json::{Map, Value};
+use sluice_config::yaml::{self, Node, compose_within};
 use sluice_model::git::{BranchKey, BranchState, Oid};
 use sluice_model::job::{FrozenJob, IncludeVars};
 use sluice_model::{BranchName, ProjectName};
@@ -20,6 +21,9 @@ use std::path::{Path, PathBuf};
 
 /// The maximum size of one variable file in bytes.
 const BYTES_MAX: u64 = 1 << 20;
+
+/// How much one variable file may hold. Aliases make gigabytes of a few kilobytes.
+const LIMITS: yaml::SizeLimits = yaml::SizeLimits { nodes: 100_000, text_bytes: 4 << 20 };
 
 /// Why a variable file of a job could not be used.
 #[derive(Debug, thiserror::Error)]
@@ -165,31 +169,51 @@ fn branch_of_file<'j>(
     chosen
 }
 
-/// Parses variables from YAML or JSON; an empty file has none. An error if it is no mapping, or has
-/// an invalid variable name, a key that is no text or a YAML tag. The error does not quote values.
+/// Parses variables from YAML or JSON; an empty file has none. Scalars mean what they mean to
+/// Ansible: `yes` is true. An error if it is no mapping, holds more than [`LIMITS`], or has an
+/// invalid variable name, a key that is no text, a YAML tag or an integer beyond 64 bits. The error
+/// does not quote values.
 fn variables(text: &str) -> Result<Map<String, Value>, String> {
-    let mut yaml: serde_yaml::Value =
-        serde_yaml::from_str(text).map_err(|error| error_position(&error))?;
-    yaml.apply_merge().map_err(|error| error_position(&error))?;
-    match Value::deserialize(yaml) {
-        Ok(Value::Null) => Ok(Map::new()),
-        Ok(Value::Object(vars)) => match vars.keys().find(|name| !is_name(name)) {
-            Some(name) => {
-                Err(format!("\"{name}\" is not a valid variable name: use letters, digits and _"))
-            }
-            None => Ok(vars),
-        },
-        Ok(_) => Err("it is not a mapping of names to values".to_owned()),
-        Err(_) => Err("it has a YAML tag, or a key that is not a string".to_owned()),
+    let document = compose_within(text, LIMITS).map_err(|error| {
+        // Not the parser's message, which may quote a password.
+        format!(
+            "at line {}, column {} it is not valid YAML, has a tag, or holds more than {} values or {} bytes, those repeated by aliases included",
+            error.mark.line(),
+            error.mark.column(),
+            LIMITS.nodes,
+            LIMITS.text_bytes,
+        )
+    })?;
+    if document.is_null() {
+        return Ok(Map::new());
+    }
+    let Some(members) = document.as_map() else {
+        return Err("it is not a mapping of names to values".to_owned());
+    };
+    if !is_plain(&document) {
+        return Err("it has a YAML tag, or a key that is not a string".to_owned());
+    }
+    if let Some(long) = document.first_unheld() {
+        return Err(format!("at line {} it has an integer beyond 64 bits", long.start.line()));
+    }
+    let mut names = members.iter().filter_map(|(name, _)| name.as_text());
+    match names.find(|name| !is_name(name)) {
+        Some(name) => {
+            Err(format!("\"{name}\" is not a valid variable name: use letters, digits and _"))
+        }
+        None => Ok(to_map(document.to_json())),
     }
 }
 
-/// Returns the position of a YAML error as a sentence, without the parser's message, which may
-/// quote a password.
-fn error_position(error: &serde_yaml::Error) -> String {
-    match error.location() {
-        Some(at) => format!("it is not valid YAML at line {}, column {}", at.line(), at.column()),
-        None => "it is not valid YAML".to_owned(),
+/// Returns whether a value has no YAML tag and no key that is not a text, at any depth.
+fn is_plain(node: &Node) -> bool {
+    match &node.value {
+        yaml::Value::Tagged(..) => false,
+        yaml::Value::List(list) => list.iter().all(is_plain),
+        yaml::Value::Map(map) => {
+            map.iter().all(|(key, value)| key.as_text().is_some() && is_plain(value))
+        }
+        _ => true,
     }
 }
 
@@ -219,15 +243,30 @@ mod tests {
         for (text, error) in [
             ("- a\n", "it is not a mapping of names to values"),
             ("word\n", "it is not a mapping of names to values"),
-            ("a: !vault x\n", "it has a YAML tag, or a key that is not a string"),
+            ("a: {1: x}\n", "it has a YAML tag, or a key that is not a string"),
+            ("a: 18446744073709551616\n", "at line 1 it has an integer beyond 64 bits"),
             ("a-b: x\n", "\"a-b\" is not a valid variable name: use letters, digits and _"),
         ] {
             assert_eq!(read(text), Err(error.to_owned()), "{text}");
         }
-        let broken = read("a: b\npassword: [hunter2\n").unwrap_err();
-        assert!(
-            broken.starts_with("it is not valid YAML at line ") && !broken.contains("hunter2"),
-            "{broken}"
-        );
+        for text in ["a: b\npassword: [hunter2\n", "a: b\npassword: !hunter2 x\n"] {
+            let broken = read(text).unwrap_err();
+            assert!(broken.starts_with("at line ") && !broken.contains("hunter2"), "{broken}");
+        }
+        assert_eq!(read("a: yes\n"), Ok(json!({"a": true})), "as Ansible reads it");
+    }
+
+    /// Z4.3: a file of a few kilobytes does not take the executor's memory by its aliases.
+    #[test]
+    fn what_aliases_repeat_counts() {
+        let bomb = |values: usize, repeated: usize| {
+            format!("a: &a [{}0]\nb: [{}*a]\n", "0,".repeat(values), "*a,".repeat(repeated))
+        };
+        assert!(variables(&bomb(100, 100)).is_ok());
+        let refused = variables(&bomb(5_000, 5_000)).unwrap_err();
+        assert!(refused.contains("more than 100000 values"), "{refused}");
+        let long = format!("a: &a {}\nb: [{}*a]\n", "x".repeat(10_000), "*a,".repeat(5_000));
+        let refused = variables(&long).unwrap_err();
+        assert!(refused.contains("repeated by aliases"), "{refused}");
     }
 }

@@ -4,10 +4,10 @@ use crate::frozen_vars::{self, FrozenVars};
 use crate::job::JobAttempt;
 use crate::jobdir::Jobdir;
 use crate::restricted_vars::{VarScope, restrict};
-use crate::vars::{is_template, to_map, unsafe_texts};
+use crate::vars::{UNSAFE, is_template, mark_all_unsafe, mark_unsafe, to_map};
 use serde_json::{Map, Value, json};
 use serde_yaml::value::{Tag, TaggedValue};
-use sluice_model::job::{ALL_NODES, NodeSet, names_executor};
+use sluice_model::job::{ALL_NODES, NodeSet, is_path_outwards, names_executor};
 use sluice_model::node::NodeAccess;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,7 +21,8 @@ pub struct InventoryHost<'a> {
 }
 
 /// Returns the hosts of the build, one for each name of each node, in the nodeset's order. Names
-/// that contain a template or mean the executor, such as `localhost`, are left out.
+/// that contain a template, mean the executor, such as `localhost`, or lead out of a directory,
+/// such as `../x`, are left out.
 pub fn hosts<'a>(job: &JobAttempt<'a>) -> Vec<InventoryHost<'a>> {
     let named = |node: &'a NodeAccess| {
         node.names
@@ -32,12 +33,13 @@ pub fn hosts<'a>(job: &JobAttempt<'a>) -> Vec<InventoryHost<'a>> {
     job.nodes.iter().flat_map(named).collect()
 }
 
-/// Returns whether a name is safe as a host or group: it contains no template and does not mean the
-/// executor, as `localhost` does. Ansible expands templates in these names even in trusted
-/// playbooks, and a node named like the executor would receive the executor's tasks. The
-/// configuration refuses such names, too.
+/// Returns whether a name is safe as a host or group: it contains no template, does not mean the
+/// executor, as `localhost` does, and is no path out of a directory. Ansible expands templates in
+/// these names even in trusted playbooks, a node named like the executor would receive the
+/// executor's tasks, and playbooks name directories by their hosts. The configuration refuses such
+/// names, too.
 fn is_host_name(name: &str) -> bool {
-    !is_template(name) && !names_executor(name)
+    !is_template(name) && !names_executor(name) && !is_path_outwards(name)
 }
 
 /// A node or group of the job has a name that is reserved in playbooks.
@@ -120,7 +122,7 @@ pub fn inventory(
         of_host.extend(original_for(&original, host.name));
         entries.insert(host.name.to_owned(), Value::Object(of_host));
     }
-    let mut all_vars = to_map(unsafe_texts(Value::Object(job.inherited.data.clone())));
+    let mut all_vars = mark_all_unsafe(job.inherited.data.clone());
     match vars {
         JobVars::AsWritten | JobVars::ToExpand => all_vars.extend(job.job.vars.clone()),
         // The implicit localhost is in no group, but takes the variables of `all`.
@@ -164,13 +166,13 @@ fn originals(job: &JobAttempt<'_>, vars: JobVars<'_>, hosts: &[InventoryHost<'_>
 /// template is expanded. Nothing if there are no originals.
 fn original_for(original: &FrozenVars, host: &str) -> Option<(String, Value)> {
     let written = original.get(host)?.clone();
-    Some(("unsafe_vars".to_owned(), unsafe_texts(Value::Object(written))))
+    Some(("unsafe_vars".to_owned(), mark_unsafe(Value::Object(written))))
 }
 
-/// Returns the expanded job variables of a host; empty if it has none. Texts that still contain a
-/// template are marked as unsafe, so that Ansible does not expand them.
+/// Returns the expanded job variables of a host, marked as unsafe, so that Ansible does not expand
+/// them again; empty if it has none.
 fn frozen_for(frozen: &BTreeMap<String, Map<String, Value>>, host: &str) -> Map<String, Value> {
-    to_map(unsafe_texts(Value::Object(frozen.get(host).cloned().unwrap_or_default())))
+    mark_all_unsafe(frozen.get(host).cloned().unwrap_or_default())
 }
 
 /// Returns the first of the job's nodesets whose node names are those of the build's nodes, in
@@ -185,14 +187,14 @@ pub fn nodeset<'a>(job: &JobAttempt<'a>) -> &'a NodeSet {
 }
 
 /// Returns `inventory` as YAML text for the logs, with the dictionary `zuul` added to the variables
-/// of all hosts. Texts that Ansible must not expand get the tag `!unsafe`. Empty if it cannot be
-/// written as YAML.
+/// of all hosts. Texts that Ansible could expand and must not get the tag `!unsafe`. Empty if it
+/// cannot be written as YAML.
 pub fn to_readable_yaml(inventory: &Value, zuul: &Map<String, Value>) -> String {
     let mut inventory = inventory.clone();
     if let Some(vars) = inventory.pointer_mut("/all/vars").and_then(Value::as_object_mut) {
-        vars.insert("zuul".to_owned(), unsafe_texts(Value::Object(zuul.clone())));
+        vars.insert("zuul".to_owned(), mark_unsafe(Value::Object(zuul.clone())));
     }
-    serde_yaml::to_string(&tagged(inventory)).unwrap_or_default()
+    serde_yaml::to_string(&tagged(inventory, Expansion::Allowed)).unwrap_or_default()
 }
 
 /// Returns the variables of a host that the executor defines: Ansible's connection variables,
@@ -228,35 +230,51 @@ fn executor_vars(
     ));
     to_map(json!({
         "ansible_connection": "ssh",
-        "ansible_host": node.interface_ip,
+        "ansible_host": mark_unsafe(json!(node.interface_ip)),
         "ansible_port": node.ssh_port,
-        "ansible_user": node.username,
-        "ansible_python_interpreter": python,
-        "nodepool": place,
-        "zuul_node": zuul_node,
+        "ansible_user": mark_unsafe(json!(node.username)),
+        "ansible_python_interpreter": mark_unsafe(json!(python)),
+        "nodepool": mark_unsafe(place),
+        "zuul_node": mark_unsafe(Value::Object(zuul_node)),
         "zuul_user_dir": "{{ ansible_user_dir }}",
     }))
 }
 
-/// Converts JSON to YAML. An object whose only key is `__ansible_unsafe`, which is Ansible's JSON
-/// form of an unsafe text, becomes that text with the tag `!unsafe`.
-fn tagged(value: Value) -> serde_yaml::Value {
+/// Whether Ansible may expand a text.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Expansion {
+    /// It may: the text is a job's variable.
+    Allowed,
+    /// It must not.
+    Forbidden,
+}
+
+/// Converts JSON to YAML. An object whose only key is [`UNSAFE`] becomes its value, as do such
+/// objects in it. There, and everywhere if `expansion` is forbidden, a text that Ansible could
+/// expand gets the tag `!unsafe`.
+fn tagged(value: Value, expansion: Expansion) -> serde_yaml::Value {
     match value {
-        Value::Object(entries) => match entries.get("__ansible_unsafe") {
-            Some(Value::String(text)) if entries.len() == 1 => {
-                serde_yaml::Value::Tagged(Box::new(TaggedValue {
-                    tag: Tag::new("unsafe"),
-                    value: serde_yaml::Value::String(text.clone()),
-                }))
+        Value::Object(mut entries) => match entries.get_mut(UNSAFE).map(Value::take) {
+            Some(value) if entries.len() == 1 => tagged(value, Expansion::Forbidden),
+            taken => {
+                entries.extend(taken.map(|value| (UNSAFE.to_owned(), value)));
+                let entries = entries.into_iter();
+                serde_yaml::Value::Mapping(
+                    entries
+                        .map(|(key, item)| {
+                            (serde_yaml::Value::String(key), tagged(item, expansion))
+                        })
+                        .collect(),
+                )
             }
-            _ => serde_yaml::Value::Mapping(
-                entries
-                    .into_iter()
-                    .map(|(key, item)| (serde_yaml::Value::String(key), tagged(item)))
-                    .collect(),
-            ),
         },
-        Value::Array(items) => serde_yaml::Value::Sequence(items.into_iter().map(tagged).collect()),
+        Value::Array(items) => serde_yaml::Value::Sequence(
+            items.into_iter().map(|item| tagged(item, expansion)).collect(),
+        ),
+        Value::String(text) if expansion == Expansion::Forbidden && is_template(&text) => {
+            let (tag, value) = (Tag::new("unsafe"), serde_yaml::Value::String(text));
+            serde_yaml::Value::Tagged(Box::new(TaggedValue { tag, value }))
+        }
         other => serde_yaml::to_value(other).unwrap_or(serde_yaml::Value::Null),
     }
 }

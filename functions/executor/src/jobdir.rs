@@ -74,6 +74,9 @@ const PREFIX: &str = "sluice-";
 /// The owner name of the state that trusted playbooks share.
 pub const TRUSTED: &str = "trusted";
 
+/// The file that says that facts of trusted playbooks are not passed on. No owner has this name.
+const KEPT_FACTS: &str = "facts-are-kept";
+
 /// The directories that a sandbox may write in addition to the work directory.
 #[derive(Debug, Clone)]
 pub struct SandboxState {
@@ -149,7 +152,8 @@ impl Jobdir {
 
     /// Returns the state directories shared under the name `owner`, a plain directory name,
     /// creating them if necessary. New ones start with the facts that trusted playbooks have
-    /// gathered, to save gathering them again.
+    /// gathered, to save gathering them again, unless one of these had secrets
+    /// ([`Self::keep_trusted_facts`]).
     pub fn state_of(&self, owner: &str) -> std::io::Result<SandboxState> {
         let owner_dir = self.homes.join(owner);
         let is_new = !owner_dir.exists();
@@ -161,7 +165,9 @@ impl Jobdir {
         for directory in [&state.home.join(".ssh"), &state.dot_ansible, &state.facts] {
             fs::DirBuilder::new().recursive(true).mode(0o700).create(directory)?;
         }
-        if let (true, Ok(known)) = (is_new, fs::read_dir(self.homes.join(TRUSTED).join("facts"))) {
+        let may_copy = is_new && !self.homes.join(KEPT_FACTS).exists();
+        if let (true, Ok(known)) = (may_copy, fs::read_dir(self.homes.join(TRUSTED).join("facts")))
+        {
             for entry in
                 known.flatten().filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_file()))
             {
@@ -171,6 +177,14 @@ impl Jobdir {
             }
         }
         Ok(state)
+    }
+
+    /// Passes on no facts of trusted playbooks from now on. Call it before a trusted playbook gets
+    /// secrets: facts contain the environment in which they were gathered, where a playbook may
+    /// have put a secret.
+    pub fn keep_trusted_facts(&self) -> std::io::Result<()> {
+        // Beside the state directories, so that no playbook can remove it.
+        fs::write(self.homes.join(KEPT_FACTS), "")
     }
 
     /// Returns the directory of OpenSSH's control sockets for playbooks of this trust, creating it

@@ -35,6 +35,7 @@ pub mod inventory;
 pub mod job;
 pub mod jobdir;
 pub mod joblog;
+mod left_links;
 pub mod live;
 mod object_cache;
 mod pack_cache;

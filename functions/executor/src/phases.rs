@@ -6,7 +6,7 @@ mod end;
 mod prepare;
 mod start_error;
 
-use self::end::{DETAIL_BYTES_MAX, ended, short, write_record};
+use self::end::{ended, log_url, short, write_record};
 use self::prepare::ConnectedNodes;
 use self::start_error::StartError;
 use crate::build_result::{Next, PlaybookEnd, PostPlaybookKind, ResultTracker};
@@ -22,6 +22,7 @@ use crate::inventory::{self, JobVars};
 use crate::job::{AttemptScope, JobAttempt, Observer, RepositorySources, Runner, StopSignal};
 use crate::jobdir::{self, Jobdir};
 use crate::joblog::{JobLog, now};
+use crate::left_links;
 use crate::playbook::{
     self, CommandStreams, FREEZE_INDEX, PlaybookContext, PlaybookInputs, PlaybookOutcome,
     PreparedPlaybook, python_bool,
@@ -33,7 +34,7 @@ use crate::sandbox::{CodeTrust, probe};
 use crate::settings::{AnsibleSettings, SetupError};
 use crate::time_limits::TimeLimits;
 use crate::uploads;
-use crate::vars::{to_map, unsafe_texts};
+use crate::vars::{mark_all_unsafe, mark_unsafe, to_map};
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use sluice_config::pattern::Pattern;
@@ -286,7 +287,7 @@ impl PreparedBuild<'_> {
             return;
         }
         log.say("Pausing until the dependent jobs have ended");
-        let log_url = returned.log_url().filter(|url| url.len() <= DETAIL_BYTES_MAX);
+        let log_url = log_url(&returned, &log.redactor);
         log.returned_secrets(&returned);
         log.paused(Pause {
             since: now(),
@@ -315,6 +316,9 @@ impl PreparedBuild<'_> {
         log: &mut JobLog<'_>,
     ) -> (PlaybookEnd, String) {
         self.find_left_files(playbook);
+        if playbook.sees_frozen() {
+            left_links::remove(self.attempt.jobdir, log).await;
+        }
         let stop_signal = stop.as_deref().cloned();
         let inventory = self.inventory(playbook);
         let expressions = &self.attempt.job.job.run_time.failure_output;
@@ -376,11 +380,9 @@ impl PreparedBuild<'_> {
         let _ = write_record(self.attempt.jobdir, &self.records);
         log.say(&format!("{phase} END {}: {banner}", outcome.end.banner()));
         let (returned, trouble) = ReturnedData::read(&self.attempt.jobdir.results);
-        returned.redactions().for_each(|value| log.add_secret(value));
-        returned.secret_values().for_each(|value| log.redactor.add(value));
-        if let Some(trouble) = trouble {
-            log.say(&trouble);
-        }
+        returned.redactions().values.into_iter().for_each(|value| log.add_secret(value));
+        returned.secret_values().values.into_iter().for_each(|value| log.redactor.add(value));
+        trouble.iter().chain(&returned.masking_trouble()).for_each(|trouble| log.say(trouble));
         let reason = stop_signal.and_then(|stop| stop.reason());
         // After what the playbook returned for masking is known.
         let explanation = outcome.failure.explain(
@@ -447,10 +449,9 @@ impl PreparedBuild<'_> {
             &mut extra,
             if is_harmless { VarScope::Unprivileged } else { VarScope::Everywhere },
         );
-        let extra = Value::Object(extra);
-        vars.extend(to_map(if playbook.sees_frozen() { unsafe_texts(extra) } else { extra }));
+        vars.extend(if playbook.sees_frozen() { mark_all_unsafe(extra) } else { extra });
         vars.extend(self.attempt.settings.site_vars.clone());
-        vars.insert("zuul".to_owned(), unsafe_texts(Value::Object(self.zuul.clone())));
+        vars.insert("zuul".to_owned(), mark_unsafe(Value::Object(self.zuul.clone())));
         if playbook.phase == PlaybookPhase::Post {
             let order = self.attempt.job.order;
             let (returned, _) = ReturnedData::read(&self.attempt.jobdir.results);
@@ -463,15 +464,15 @@ impl PreparedBuild<'_> {
             "zuul_execution_phase": playbook.phase.as_str(),
             "zuul_execution_phase_index": playbook.index.to_string(),
             "zuul_execution_trusted": python_bool(playbook.trust == CodeTrust::Trusted),
-            "zuul_execution_canonical_name_and_path": playbook.canonical,
-            "zuul_execution_branch": playbook.branch,
+            "zuul_execution_canonical_name_and_path": mark_unsafe(json!(playbook.canonical)),
+            "zuul_execution_branch": mark_unsafe(json!(playbook.branch)),
         })));
         vars
     }
 
     /// Returns the plaintext secrets of one playbook by variable name, with those that parents
     /// returned; the playbook's own override these. Names of Ansible's and the executor's variables
-    /// are left out. Templates in the values are marked as unsafe. Empty for the run that expands
+    /// are left out. The values are marked as unsafe. Empty for the run that expands
     /// variables.
     fn secrets(&self, playbook: &PreparedPlaybook) -> Map<String, Value> {
         let job = self.attempt.job;
@@ -489,7 +490,7 @@ impl PreparedBuild<'_> {
         });
         let opened =
             inherited.chain(own).filter(|(name, _)| is_allowed(name, VarScope::Everywhere));
-        opened.map(|(name, value)| (name, unsafe_texts(value))).collect()
+        opened.map(|(name, value)| (name, mark_unsafe(value))).collect()
     }
 
     /// Issues the OIDC token that a secret requests for one playbook; `None` if it requests none.
@@ -571,6 +572,9 @@ impl PreparedBuild<'_> {
         let Attempt { job, sources, jobdir, .. } = self.attempt;
         let (mut returned, _) = ReturnedData::read(&jobdir.results);
         log.returned_secrets(&returned);
+        if let Some(trouble) = returned.masking_trouble() {
+            returned.add_warning(trouble);
+        }
         if !self.left_files.is_empty() {
             let files: Vec<String> =
                 self.left_files.iter().take(home_files::FILES_MAX).cloned().collect();
@@ -600,7 +604,7 @@ impl PreparedBuild<'_> {
             detail: results.why().map(|why| short(&log.redactor.text(why))),
             started_at: Some(started_at),
             ended_at: now(),
-            log_url: returned.log_url().filter(|url| url.len() <= DETAIL_BYTES_MAX),
+            log_url: log_url(&returned, &log.redactor),
             data: log.redactor.map(returned.data),
             data_object: None,
         }

@@ -493,6 +493,9 @@ impl PlaybookFiles {
         std::fs::write(&self.inventory, inputs.inventory.to_string())?;
         std::fs::write(&self.vars, json!(inputs.vars).to_string())?;
         if !inputs.secrets.is_empty() {
+            if playbook.trust == CodeTrust::Trusted {
+                context.jobdir.keep_trusted_facts()?;
+            }
             write_private(&self.secrets, json!(inputs.secrets).to_string().as_bytes())?;
         }
         Ok(())

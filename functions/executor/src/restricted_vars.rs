@@ -22,6 +22,27 @@ const RESERVED: [&str; 10] = [
     "ansible_user",
 ];
 
+/// Variables that Ansible sets itself and that its extra variables override. A trusted playbook
+/// names directories by them. Those that begin with `ansible_` are refused with all of these.
+const OF_ANSIBLE: [&str; 16] = [
+    "group_names",
+    "groups",
+    "hostvars",
+    "inventory_dir",
+    "inventory_file",
+    "inventory_hostname",
+    "inventory_hostname_short",
+    "omit",
+    "parent_role_names",
+    "parent_role_paths",
+    "play_hosts",
+    "playbook_dir",
+    "role_name",
+    "role_names",
+    "role_path",
+    "role_uuid",
+];
+
 /// Variables that a job may set for its own node even in privileged playbooks. They take effect
 /// only on that node, which the job controls anyway, because the executor defines the connection.
 const ALLOWED_ON_NODE: [&str; 10] = [
@@ -61,15 +82,17 @@ pub fn restrict(vars: &mut Map<String, Value>, scope: VarScope) {
 
 /// Returns whether a job may set the variable `name` in this scope. The names in `RESERVED`, such
 /// as `zuul` and `ansible_host`, are never allowed. In an unprivileged playbook all others are. In
-/// a privileged one, names that begin with `ansible_` or `_ansible_` are not allowed either, except
-/// on one node a few such as `ansible_become`.
+/// a privileged one, names that Ansible sets, such as `inventory_hostname`, and names that begin
+/// with `ansible_` or `_ansible_` are not allowed either, except on one node a few such as
+/// `ansible_become`.
 pub fn is_allowed(name: &str, scope: VarScope) -> bool {
     if is_reserved(name) {
         return false;
     }
     // All of Ansible's own variables have these prefixes. Which of them are dangerous depends on
     // the plugins, so all are refused by default.
-    let is_ansible = name.starts_with("ansible_") || name.starts_with("_ansible_");
+    let is_ansible =
+        name.starts_with("ansible_") || name.starts_with("_ansible_") || OF_ANSIBLE.contains(&name);
     match scope {
         VarScope::Unprivileged => true,
         VarScope::OneNode => !is_ansible || ALLOWED_ON_NODE.contains(&name),
@@ -92,6 +115,10 @@ mod tests {
             "ansible_perl_interpreter",
             "ansible_async_dir",
             "ansible_facts_modules",
+            "ansible_parent_role_paths",
+            "inventory_hostname",
+            "group_names",
+            "hostvars",
         ];
         for name in connection_vars {
             assert!(

@@ -167,6 +167,53 @@ fn seal_context(build: &BuildId) -> String {
 /// record does not hold all.
 pub type StoredData = (Map<String, Value>, Option<String>);
 
+/// The most values of a job that are masked, of its redactions and of its secret data.
+const MASKED_MAX: usize = 1_000;
+
+/// The most bytes of such values.
+const MASKED_BYTES_MAX: usize = 64 << 10;
+
+/// Values that the log masks.
+pub struct ToMask<'a> {
+    /// The texts and numbers, at most [`MASKED_MAX`] with at most [`MASKED_BYTES_MAX`] bytes.
+    pub values: Vec<&'a Value>,
+    /// How many more there are.
+    pub left_out: usize,
+}
+
+impl<'a> ToMask<'a> {
+    /// Returns the texts and numbers in `values`, at any depth, as far as they are within the
+    /// limits.
+    fn of(values: impl Iterator<Item = &'a Value>) -> Self {
+        let mut found = Self { values: Vec::new(), left_out: 0 };
+        let mut bytes_left = MASKED_BYTES_MAX;
+        values.for_each(|value| found.take(value, &mut bytes_left));
+        found
+    }
+
+    /// Adds the texts and numbers in `value` while they are within the limits.
+    fn take(&mut self, value: &'a Value, bytes_left: &mut usize) {
+        let bytes = match value {
+            Value::String(text) => text.len(),
+            Value::Number(number) => number.to_string().len(),
+            Value::Array(items) => {
+                return items.iter().for_each(|item| self.take(item, bytes_left));
+            }
+            Value::Object(entries) => {
+                return entries.values().for_each(|item| self.take(item, bytes_left));
+            }
+            Value::Null | Value::Bool(_) => return,
+        };
+        match bytes_left.checked_sub(bytes).filter(|_| self.values.len() < MASKED_MAX) {
+            Some(left) => {
+                *bytes_left = left;
+                self.values.push(value);
+            }
+            None => self.left_out += 1,
+        }
+    }
+}
+
 /// The data that a job has returned so far.
 #[derive(Default)]
 pub struct ReturnedData {
@@ -239,14 +286,25 @@ impl ReturnedData {
         Ok(self.secret_data.clone())
     }
 
-    /// Returns the job's `zuul.redactions`, as one value: later playbooks must not print them.
-    pub fn redactions(&self) -> impl Iterator<Item = &Value> {
-        self.zuul("redactions").into_iter()
+    /// Returns the texts and numbers in the job's `zuul.redactions`, which later playbooks must not
+    /// print, as far as they are within the limits.
+    pub fn redactions(&self) -> ToMask<'_> {
+        ToMask::of(self.zuul("redactions").into_iter())
     }
 
-    /// Returns each value of the job's secret data, which is to be masked in the log.
-    pub fn secret_values(&self) -> impl Iterator<Item = &Value> {
-        self.secret_data.values()
+    /// Returns the texts and numbers in the job's secret data, as far as they are within the
+    /// limits.
+    pub fn secret_values(&self) -> ToMask<'_> {
+        ToMask::of(self.secret_data.values())
+    }
+
+    /// Returns a sentence for the log and the build's warnings if the job returned more for masking
+    /// than is masked; it quotes no value.
+    pub fn masking_trouble(&self) -> Option<String> {
+        let left_out = self.redactions().left_out + self.secret_values().left_out;
+        (left_out > 0).then(|| format!(
+            "{left_out} values that the job returned for masking (zuul.redactions, secret_data) are not masked: of each at most {MASKED_MAX} values and {MASKED_BYTES_MAX} bytes are"
+        ))
     }
 
     /// Adds a warning of the executor's own to those of the job (`zuul.warnings`). Does nothing if
@@ -320,6 +378,24 @@ mod tests {
         assert!(of(100).secret_data().is_ok());
         let refusal = of(SECRET_BYTES_MAX).secret_data().unwrap_err();
         assert!(refusal.contains("32768") && !refusal.contains("yy"), "{refusal}");
+    }
+
+    /// Z5.4: a job does not make the executor search its log for any number of values.
+    #[test]
+    fn values_for_masking_are_limited_and_the_rest_is_named() {
+        let of = |redactions: Value| ReturnedData {
+            data: map(json!({"zuul": {"redactions": redactions}})),
+            ..ReturnedData::default()
+        };
+        let few = of(json!(["one-value", {"x": [2_345]}, null, true]));
+        assert_eq!(few.redactions().values, [&json!("one-value"), &json!(2_345)]);
+        assert_eq!(few.masking_trouble(), None);
+        let many = of((0..5_000).map(|number| json!(format!("{number:05}"))).collect());
+        assert_eq!(many.redactions().values.len(), MASKED_MAX);
+        assert!(many.masking_trouble().unwrap().starts_with("4000 values"));
+        let long = of(json!(["x".repeat(MASKED_BYTES_MAX + 1), "short"]));
+        assert_eq!(long.redactions().values, [&json!("short")]);
+        assert!(!long.masking_trouble().unwrap().contains("xx"));
     }
 
     /// Z7.4, J12: the data that the queue needs stays, however many comments a linter returns.

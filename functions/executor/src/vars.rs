@@ -31,7 +31,7 @@ const OWN_ITEM_KEYS: [&str; 11] = [
 /// Returns the `zuul` dictionary that every playbook of the build sees. `placed` are the
 /// repositories in the workspace, and `playbooks` becomes its `playbook_context`. Keys that do not
 /// apply, such as `change` for a ref, are left out; a few, such as `change_url`, are null instead.
-/// Templates in its texts are not marked as unsafe yet; see [`unsafe_texts`].
+/// Its texts are not marked as unsafe yet; see [`mark_unsafe`].
 pub fn zuul(
     job: &JobAttempt<'_>,
     placed: &[PlacedRepository],
@@ -121,25 +121,32 @@ fn include_vars(file: &IncludeVars) -> Value {
     json!({ "name": file.name, "project_name": project, "required": file.required, "use_ref": file.use_ref })
 }
 
-/// Returns `value` with every text that contains a template replaced by the object that Ansible
-/// reads as an unsafe text (`__ansible_unsafe`). Keys stay as they are.
+/// The key of the JSON object in which Ansible reads its only value as unsafe.
+pub const UNSAFE: &str = "__ansible_unsafe";
+
+/// Returns `value` such that Ansible reads all its texts and keys, at any depth, as unsafe: an
+/// object with the key [`UNSAFE`]. Numbers, booleans and null stay as they are.
 ///
-/// Ansible does not expand unsafe texts. Texts by authors of changes, like the title
-/// `{{ lookup('env', 'HOME') }}`, and frozen variables must not be expanded.
-pub fn unsafe_texts(value: Value) -> Value {
+/// Ansible expands no unsafe text, nor what a playbook makes of it. Texts by authors of changes,
+/// like the title `{{ lookup('env', 'HOME') }}`, and frozen variables must not be expanded. All are
+/// marked, not only those with a template: a text that begins with `#jinja2:` says itself what its
+/// templates look like, and a filter can make a template out of a text that is none.
+pub fn mark_unsafe(value: Value) -> Value {
     match value {
-        Value::String(text) if is_template(&text) => json!({ "__ansible_unsafe": text }),
-        Value::Array(items) => Value::Array(items.into_iter().map(unsafe_texts).collect()),
-        Value::Object(entries) => Value::Object(
-            entries.into_iter().map(|(key, item)| (key, unsafe_texts(item))).collect(),
-        ),
+        Value::String(_) | Value::Array(_) | Value::Object(_) => json!({ UNSAFE: value }),
         other => other,
     }
 }
 
-/// Returns whether `text` contains the beginning of an Ansible template: `{{`, `{%` or `{#`.
+/// Returns the variables `vars` with each value marked as by [`mark_unsafe`].
+pub fn mark_all_unsafe(vars: Map<String, Value>) -> Map<String, Value> {
+    vars.into_iter().map(|(name, value)| (name, mark_unsafe(value))).collect()
+}
+
+/// Returns whether Ansible could expand `text`: it contains the beginning of a template, `{{`, `{%`
+/// or `{#`, or `#jinja2:`, by which a text says what its templates begin with.
 pub fn is_template(text: &str) -> bool {
-    text.contains("{{") || text.contains("{%") || text.contains("{#")
+    ["{{", "{%", "{#", "#jinja2:"].iter().any(|beginning| text.contains(beginning))
 }
 
 /// Returns whether any text in `value`, at any depth, contains an Ansible template. Keys do not
@@ -351,9 +358,22 @@ mod tests {
     /// Z7.5
     #[test]
     fn texts_by_authors_are_never_expanded() {
+        for value in [json!("plain"), json!({"a": ["{{ x }}", "plain", 1]}), json!([1])] {
+            assert_eq!(mark_unsafe(value.clone()), json!({ "__ansible_unsafe": value }));
+        }
+        assert_eq!(mark_unsafe(json!(1)), json!(1));
         assert_eq!(
-            unsafe_texts(json!({"a": ["{{ x }}", "plain", 1]})),
-            json!({"a": [{"__ansible_unsafe": "{{ x }}"}, "plain", 1]})
+            Value::Object(mark_all_unsafe(to_map(json!({"a": "x", "b": null})))),
+            json!({"a": {"__ansible_unsafe": "x"}, "b": null})
         );
+    }
+
+    /// Z7.5: a text may bring the signs of its own templates.
+    #[test]
+    fn a_text_that_changes_the_signs_of_templates_is_one() {
+        assert!(is_template("#jinja2:variable_start_string:'[['\n[[ x ]]"));
+        assert!(is_template("{{ x }}") && is_template("{% if x %}") && is_template("{# x #}"));
+        assert!(!is_template("# jinja2 {x} [[ y ]]"));
+        assert!(has_templates(&json!({"a": ["#jinja2:"]})) && !has_templates(&json!({"{{": 1})));
     }
 }

@@ -2,6 +2,8 @@
 
 use crate::jobdir::Jobdir;
 use crate::joblog::now;
+use crate::redact::Redactor;
+use crate::returned_data::ReturnedData;
 use serde_json::{Map, Value, json};
 use sluice_model::build::{BuildResult, RunEnd};
 
@@ -22,11 +24,18 @@ pub(super) fn write_record(jobdir: &Jobdir, records: &[Value]) -> std::io::Resul
 
 /// The maximum size of a build's detail, and of its log address, in bytes. Both are stored in
 /// records.
-pub(super) const DETAIL_BYTES_MAX: usize = 2_000;
+const DETAIL_BYTES_MAX: usize = 2_000;
 
 /// Cuts a text to at most 2,000 bytes, so that it fits into a build's record.
 pub(super) fn short(text: &str) -> String {
     text[..text.floor_char_boundary(DETAIL_BYTES_MAX)].to_owned()
+}
+
+/// Returns the address of the logs that the job returned, with secrets masked; `None` if it
+/// returned none, or one that does not fit into a build's record.
+pub(super) fn log_url(returned: &ReturnedData, redactor: &Redactor) -> Option<String> {
+    let url = returned.log_url().filter(|url| url.len() <= DETAIL_BYTES_MAX)?;
+    Some(redactor.text(&url)).filter(|url| url.len() <= DETAIL_BYTES_MAX)
 }
 
 /// Returns the end of a build that ran no playbook, at the current time and without data. `detail`,

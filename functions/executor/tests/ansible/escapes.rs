@@ -177,7 +177,7 @@ async fn a_playbook_makes_no_namespaces_and_gets_no_capabilities() {
 async fn no_later_playbook_finds_the_secrets_of_an_earlier_one() {
     let using = "
 - hosts: localhost
-  gather_facts: false
+  environment: {TOKEN: \"{{ login.password }}\"}
   tasks:
     - set_fact: {kept: \"{{ login.password }}\", cacheable: true}
     - debug: msg=\"used {{ login.password | length }}\"
@@ -419,4 +419,42 @@ async fn variables_of_a_job_never_outrank_those_of_the_executor() {
         let seen = format!("{host} sees False");
         assert_eq!(outcome.log.matches(&seen).count(), 2, "{host}\n{}", outcome.log);
     }
+}
+
+/// Z7.5: a trusted playbook names directories by what Ansible says of hosts; no variable of the job
+/// and no secret that a job before returned replaces that.
+#[tokio::test]
+async fn what_ansible_says_of_hosts_and_roles_is_replaced_by_no_variable() {
+    let say = "
+- hosts: all
+  gather_facts: false
+  tasks:
+    - debug: msg=\"{{ inventory_hostname }} {{ inventory_hostname_short }} {{ group_names }}\"
+    - debug: msg=\"{{ [inventory_dir, inventory_file, parent_role_paths | default('unset'), ansible_parent_role_paths | default('unset')] | to_json is search('made-up') }}\"
+";
+    let names = [
+        "inventory_hostname",
+        "inventory_hostname_short",
+        "group_names",
+        "groups",
+        "hostvars",
+        "inventory_dir",
+        "inventory_file",
+        "parent_role_paths",
+        "ansible_parent_role_paths",
+        "omit",
+    ];
+    let made_up = names.map(|name| (name.to_owned(), json!("../../made-up")));
+    let made_up: serde_json::Map<_, _> = made_up.into_iter().collect();
+    let mut story =
+        Story::new(&[(CONFIG, "say.yaml", say)]).with_nodes(&["one"], &[("everyone", &["one"])]);
+    story.job.vars = made_up.clone();
+    story.job.extra_vars = made_up.clone();
+    story.inherited.data = made_up.clone();
+    story.inherited.secret_data = made_up;
+    story.job.run = vec![story.trusted("say")];
+    let outcome = story.run().await;
+    assert_eq!(outcome.ended.result, Success, "{}", outcome.log);
+    assert!(outcome.log.contains("one one ['everyone']"), "{}", outcome.log);
+    assert!(outcome.log.contains("ok: False"), "{}", outcome.log);
 }

@@ -227,7 +227,7 @@ async fn assert_inventory(story: Story, git_ref: &str, zuul: Value) {
 async fn the_inventory_of_a_change_has_every_variable() {
     let mut story = story();
     story.ahead(LIBRARY);
-    story.message = "Why: {{ it }}".to_owned();
+    story.message.1 = "Why: {{ it }}".to_owned();
     story.topic = Some("a-topic".to_owned());
     story.job.override_checkout = Some("main".into());
     story.inherited.artifacts = vec![json!({

@@ -12,6 +12,7 @@ mod deployment;
 mod escapes;
 mod exposure;
 mod inventory;
+mod links;
 mod logs;
 mod network;
 mod results;

@@ -449,7 +449,7 @@ const PAUSE: &str = r#"
 - hosts: localhost
   gather_facts: false
   tasks:
-    - zuul_return: {data: {registry: "10.0.0.1:5000", zuul: {pause: true, artifacts: [{name: image, url: "https://here/"}]}}}
+    - zuul_return: {data: {registry: "10.0.0.1:5000", zuul: {pause: true, log_url: "https://here/hidden-part/", redactions: [hidden-part], artifacts: [{name: image, url: "https://here/"}]}}}
 "#;
 
 /// Z4.3: a job that returns `pause` keeps its nodes after its main playbooks until it may go
@@ -472,6 +472,7 @@ async fn a_paused_job_continues_with_post_run_when_it_is_resumed() {
     let pause = outcome.seen.pause.lock().unwrap().clone().unwrap();
     assert_eq!(pause.data["registry"], "10.0.0.1:5000");
     assert_eq!(pause.data["zuul"]["artifacts"][0]["name"], "image");
+    assert_eq!(pause.log_url.as_deref(), Some("https://here/[REDACTED]/"));
     let at =
         |text: &str| outcome.log.find(text).unwrap_or_else(|| panic!("{text}\n{}", outcome.log));
     assert!(

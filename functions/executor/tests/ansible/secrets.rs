@@ -19,7 +19,7 @@ const USE: &str = r#"
     - debug: msg="length {{ login.password | length }}, value {{ login.password }}"
     - command: "echo {{ login.password }}"
     - zuul_return:
-        data: {seen: "{{ login.password }}", zuul: {log_url: "https://logs.test/x/"}}
+        data: {seen: "{{ login.password }}", zuul: {log_url: "https://logs.test/x/?key={{ login.password }}"}}
         secret_data: {token: abcdefgh}
 "#;
 
@@ -45,7 +45,7 @@ async fn a_secret_reaches_its_playbook_and_no_file_log_or_other_playbook() {
     assert_eq!(outcome.ended.data["seen"], json!("[REDACTED]"));
     assert_eq!(json!(*outcome.seen.secret_data.lock().unwrap()), json!({ "token": "abcdefgh" }));
     assert!(!json!(outcome.ended).to_string().contains("abcdefgh"));
-    assert_eq!(outcome.ended.log_url.as_deref(), Some("https://logs.test/x/"));
+    assert_eq!(outcome.ended.log_url.as_deref(), Some("https://logs.test/x/?key=[REDACTED]"));
     let found = std::process::Command::new("grep")
         .args(["-rl", VALUE])
         .arg(&outcome.jobdir)
@@ -113,6 +113,111 @@ async fn a_variable_of_the_change_cannot_make_a_trusted_playbook_say_a_secret() 
     assert!(!outcome.log.contains("Y29ycmVjdC1ob3JzZS1iYXR0ZXJ5"), "{}", outcome.log);
     assert!(outcome.log.contains("ok: title Say {{ lookup('env', 'HOME') }}"), "{}", outcome.log);
     assert_eq!(outcome.ended.result, Success, "{}", outcome.log);
+}
+
+/// Z5.4, Z7.5: a text that begins with `#jinja2:` says itself what its templates look like.
+async fn a_text_that_brings_signs_of_templates_is_not_expanded(version: &str) {
+    let print = r#"
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - debug: msg="title {{ zuul.change_message }}"
+    - debug: msg="items {{ zuul['items'][-1].change_message }}"
+    - debug: msg="job {{ sly }}"
+    - debug: msg="made {{ made }}"
+    - debug: msg="group {{ nested.list[0] }}"
+    - debug: msg="extra {{ extra }}"
+    - debug: msg="returned {{ returned.inner }}"
+    - debug: msg="cut {{ cut }}"
+      vars: {cut: "{{ returned.late | regex_replace('^late ', '') }}"}
+    - set_fact: {kept: "{{ returned.late | regex_replace('^late ', '') }}"}
+    - debug: msg="kept {{ kept }}"
+    - debug: msg="length {{ login.password | length }}"
+"#;
+    let mut story = Story::new(&[(CONFIG, "print.yaml", print)]);
+    story.job.ansible_version = Some(version.to_owned());
+    let mut playbook = story.trusted("print");
+    story.secret(&mut playbook, "login", json!({ "password": VALUE }));
+    story.job.run = vec![playbook];
+    let signs = "#jinja2:variable_start_string:'[[',variable_end_string:']]'";
+    let body = |name: &str| {
+        format!(
+            "[[ lookup('pipe', 'touch ~/ran-{name}') ]] [[ login.password | b64encode ]] [[ 7 * 191 ]]"
+        )
+    };
+    let text = |name: &str| format!("{signs}\n{}", body(name));
+    story.message = (signs.to_owned(), body("message"));
+    story.job.vars = vars(json!({
+        "sly": format!("{signs}\n[[ login.password | default('nothing') | b64encode ]]"),
+        // What comes out of it looks like a template.
+        "made": format!("{{{{ \"{signs}\" ~ '\n[' ~ '[ 7 * 191 ]' ~ ']' }}}}"),
+        "nested": { "list": ["{{ '{' ~ '{ 7 * 191 }' ~ '}' }}"] },
+    }));
+    story.job.extra_vars = vars(json!({ "extra": text("extra") }));
+    story.inherited.data = vars(
+        json!({ "returned": { "inner": text("inner"), "late": format!("late {}", text("late")) } }),
+    );
+    let outcome = story.run().await;
+    assert_eq!(outcome.ended.result, Success, "{}", outcome.log);
+    for name in ["title", "items", "made", "extra", "returned", "cut", "kept"] {
+        assert!(outcome.log.contains(&format!("ok: {name} {signs}")), "{name}\n{}", outcome.log);
+    }
+    assert!(outcome.log.contains("ok: job bm90aGluZw=="), "{}", outcome.log);
+    assert!(outcome.log.contains("ok: group {{ 7 * 191 }}"), "{}", outcome.log);
+    assert!(outcome.log.contains("ok: length 21"), "{}", outcome.log);
+    for said in ["1337", "Y29ycmVjdC1ob3JzZS1iYXR0ZXJ5"] {
+        assert!(!outcome.log.contains(said), "{said}\n{}", outcome.log);
+    }
+    let home = std::fs::read_dir(outcome.jobdir.join("homes/trusted/home")).unwrap();
+    let ran = home.map(|entry| entry.unwrap().file_name().into_string().unwrap());
+    let ran: Vec<String> = ran.filter(|name| name.starts_with("ran-")).collect();
+    assert!(ran.is_empty(), "{ran:?}");
+}
+
+/// Z5.4, Z7.5
+#[tokio::test]
+async fn no_text_of_a_change_brings_its_own_signs_of_templates() {
+    for version in ["9", "11"] {
+        a_text_that_brings_signs_of_templates_is_not_expanded(version).await;
+    }
+}
+
+/// Z5.4: what a job returns for masking has limits, so that a build does not keep its executor
+/// busy; the log and a warning name them.
+#[tokio::test]
+async fn millions_of_bytes_for_masking_do_not_delay_the_next_playbook() {
+    let flood = "
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - command:
+        argv:
+          - python3
+          - -c
+          - |
+            import json
+            values = ['%06x' % number for number in range(400000)]
+            json.dump({'data': {'zuul': {'redactions': values}}}, open('{{ zuul.executor.result_data_file }}', 'w'))
+";
+    let next = "
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - debug: msg='first 000000, last 061a7f'
+    - zuul_return: {data: {zuul: {redactions: [one-more]}}}
+      ignore_errors: true
+";
+    let mut story = Story::new(&[(PROJECT, "flood.yaml", flood), (PROJECT, "next.yaml", next)]);
+    story.job.run = vec![untrusted("flood"), untrusted("next")];
+    let started = std::time::Instant::now();
+    let outcome = story.run().await;
+    assert_eq!(outcome.ended.result, Success, "{}", outcome.log);
+    // A search for each value takes a quarter of an hour.
+    assert!(started.elapsed().as_secs() < 120, "{:?}", started.elapsed());
+    assert!(outcome.log.contains("ok: first [REDACTED], last 061a7f"), "{}", outcome.log);
+    assert!(outcome.log.contains("399000 values that the job returned"), "{}", outcome.log);
+    assert!(outcome.log.contains("the limits are 1000 and 65536: return fewer"), "{}", outcome.log);
+    assert!(json!(outcome.ended.data).to_string().contains("399000 values"));
 }
 
 /// Z5.5

@@ -232,15 +232,15 @@ pub struct Story {
     repos: BTreeMap<ProjectName, Repo>,
     extra: Vec<BranchState>,
     ahead: Vec<SpeculativeChange>,
+    /// The title of the change and the text below it.
+    pub message: (String, String),
     pub settings: fn(&mut AnsibleSettings),
     pub scope: AttemptScope,
     pub lease: Lease,
     /// Changes of the settings that depend on the test.
     pub setup: Vec<SettingsChange>,
     pub holder: Option<Box<dyn HolderLookup>>,
-    /// The description of the change under test.
-    pub message: String,
-    /// Its topic.
+    /// The topic of the change under test.
     pub topic: Option<String>,
     /// The jobs that wait for the job.
     pub child_jobs: Vec<JobName>,
@@ -361,12 +361,12 @@ impl Story {
             repos,
             extra: Vec::new(),
             ahead: Vec::new(),
+            message: ("Say {{ lookup('env', 'HOME') }}".to_owned(), String::new()),
             settings: |_| {},
             scope: AttemptScope::Whole,
             lease: Lease::unlimited(),
             setup: Vec::new(),
             holder: None,
-            message: String::new(),
             topic: None,
             child_jobs: Vec::new(),
         }
@@ -560,12 +560,12 @@ impl Story {
             state(CONFIG, &self.config, &self.config),
         ];
         branches.extend(self.extra);
-        let title = "Say {{ lookup('env', 'HOME') }}".to_owned();
+        let (title, message) = self.message;
         let change = SpeculativeChange {
             change: self.order.change.clone(),
             url: "https://forge.test/org/project/pull/7".to_owned(),
             title,
-            message: self.message,
+            message,
             topic: self.topic,
             merge_commit: None,
         };

@@ -102,6 +102,11 @@ async fn a_missing_variable_file_is_an_error_unless_it_is_not_required() {
     let (result, _, log) = with(false, "who: me\n").await;
     assert_eq!(result, BuildResult::Success, "{log}");
     assert!(log.contains("me none"), "{log}");
+    // 25 KB of aliases would be 25 million values.
+    let bomb = format!("a: &a [{}0]\nb: [{}0]\n", "0,".repeat(5_000), "*a,".repeat(5_000));
+    let (result, detail, log) = with(false, &bomb).await;
+    assert_eq!(result, BuildResult::ConfigError, "{log}");
+    assert!(detail.contains("holds more than 100000 values"), "{detail}");
     let (result, detail, log) = with(false, "- no mapping\n").await;
     assert_eq!(result, BuildResult::ConfigError, "{log}");
     assert!(

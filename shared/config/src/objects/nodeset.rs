@@ -5,7 +5,9 @@ use super::read::{Diagnostics, Fields, members};
 use super::spans::{self, AttributeSpans};
 use crate::yaml::{Node, Value};
 use serde::{Deserialize, Serialize};
-use sluice_model::job::{ALL_NODES, NodeGroup, NodeSet, NodeSpec, names_executor};
+use sluice_model::job::{
+    ALL_NODES, NodeGroup, NodeSet, NodeSpec, is_path_outwards, names_executor,
+};
 use std::collections::BTreeSet;
 
 /// Maximum number of alternatives after flattening.
@@ -225,13 +227,13 @@ fn group(node: &Node, names: &BTreeSet<String>, p: &mut Diagnostics) -> Option<N
     Some(NodeGroup { name: name?, nodes: nodes? })
 }
 
-/// Reports an error for a host or group name that is empty, names the executor, or has special
-/// characters. `kind` is `Nodes` or `Groups`, for the message, and `attribute` where it is. Ansible
-/// expands templates in names when a playbook prints them, so a trusted playbook could run code on
-/// the executor (Z7.5).
+/// Reports an error for a host or group name that is empty, names the executor, leads out of a
+/// directory as a path (`../x`), or has special characters. `kind` is `Nodes` or `Groups`, for the
+/// message, and `attribute` where it is. Ansible expands templates in names when a playbook prints
+/// them, so a trusted playbook could run code on the executor (Z7.5).
 fn check_name(name: &str, node: &Node, kind: &str, attribute: &str, p: &mut Diagnostics) {
     let plain = |c: char| c.is_alphanumeric() || "-_.:@+/ ".contains(c);
-    if name.is_empty() || !name.chars().all(plain) {
+    if is_path_outwards(name) || !name.chars().all(plain) {
         p.syntax(
             node,
             attribute,

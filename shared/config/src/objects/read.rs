@@ -604,9 +604,32 @@ const LOGIN: [&str; 5] = [
     "ansible_user",
 ];
 
+/// Variables that Ansible itself sets and that extra variables would override: then a trusted
+/// playbook that names a directory by its host, for example, would write elsewhere (Z7.5).
+const OF_ANSIBLE: [&str; 18] = [
+    "ansible_parent_role_names",
+    "ansible_parent_role_paths",
+    "group_names",
+    "groups",
+    "hostvars",
+    "inventory_dir",
+    "inventory_file",
+    "inventory_hostname",
+    "inventory_hostname_short",
+    "omit",
+    "parent_role_names",
+    "parent_role_paths",
+    "play_hosts",
+    "playbook_dir",
+    "role_name",
+    "role_names",
+    "role_path",
+    "role_uuid",
+];
+
 /// Reads variables; `None`, with an error, if they are not a mapping. Names that Ansible does not
-/// accept or the executor sets itself, control tags within the values, and integers beyond 64 bits
-/// are errors, but returned.
+/// accept or the executor sets itself, in extra variables also names that Ansible sets, control tags
+/// within the values, and integers beyond 64 bits are errors, but returned.
 pub(crate) fn variables(
     node: &Node,
     attribute: &str,
@@ -633,6 +656,15 @@ pub(crate) fn variables(
                 format!(
                     "Variables named \"{text}\" are not allowed in \"{attribute}\": the \
                          executor sets this variable itself"
+                ),
+            );
+        } else if OF_ANSIBLE.contains(&text) && attribute.ends_with("extra-vars") {
+            p.syntax(
+                value,
+                attribute,
+                format!(
+                    "Variables named \"{text}\" are not allowed in \"{attribute}\": Ansible \
+                         sets this variable itself"
                 ),
             );
         } else if !is_variable_name(text) {

@@ -117,7 +117,8 @@ pub(super) fn queue(
 }
 
 /// Reads a `secret` stanza; `None`, with an error, if it has no name. Both or neither of `data` and
-/// `oidc`, and encrypted values that are not ciphertexts, are errors, but the stanza is returned.
+/// `oidc`, encrypted values that are not ciphertexts, and a `/` in the name of a token are errors,
+/// but the stanza is returned.
 /// Values stay encrypted. None of `fields` may have been taken yet.
 pub(super) fn secret(
     fields: &mut Fields<'_>,
@@ -143,7 +144,14 @@ pub(super) fn secret(
         token(node, p)
     });
     let data = data.unwrap_or_default();
-    Some(SecretStanza { span, spans, data, oidc, name: fields.required_name("name", p)? })
+    let name_node = fields.peek("name");
+    let name = fields.required_name("name", p)?;
+    if let Some(node) = name_node.filter(|_| oidc.is_some() && name.contains('/')) {
+        let message = "the name of a token (\"oidc\") must not contain \"/\": its \"sub\" is \
+                       secret:TENANT/PROJECT/SECRET, and could be that of another project's secret";
+        p.syntax(node, "name", message);
+    }
+    Some(SecretStanza { span, spans, data, oidc, name })
 }
 
 /// Reports, as errors, encrypted values, at any depth, that are not valid ciphertexts: base64, or a

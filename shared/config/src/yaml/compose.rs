@@ -9,10 +9,8 @@ use std::panic::{AssertUnwindSafe, catch_unwind};
 
 /// Maximum nesting of lists and mappings.
 const DEPTH_MAX: usize = 100;
-/// Maximum number of nodes, including those repeated by aliases.
-const NODES_MAX: usize = 1_000_000;
-/// Maximum total length of texts, including those repeated by aliases.
-const TEXT_BYTES_MAX: usize = 64 << 20;
+/// The limits of configuration.
+const LIMITS: SizeLimits = SizeLimits { nodes: 1_000_000, text_bytes: 64 << 20 };
 
 /// The error message if the YAML parser panics.
 const GAVE_UP: &str =
@@ -23,17 +21,31 @@ const NOTED_MAX: usize = 100;
 
 const STANDARD: &str = "tag:yaml.org,2002:";
 
+/// How much a document may hold, with what its aliases repeat.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct SizeLimits {
+    /// The number of values, keys included.
+    pub nodes: usize,
+    /// The bytes of its texts.
+    pub text_bytes: usize,
+}
+
 /// Returns the document of a text; an empty text is a null. As in PyYAML, the last value of a
 /// duplicate key wins. The error is the first one found: syntax, an undefined alias, an unknown
 /// tag, a second document, or too much nesting or size.
 pub fn compose(text: &str) -> Result<Node, YamlError> {
-    sound(document(text, Repeated::LastCounts))
+    compose_within(text, LIMITS)
+}
+
+/// Returns the document of a text as [`compose`] does, but with the given limits on its size.
+pub fn compose_within(text: &str, limits: SizeLimits) -> Result<Node, YamlError> {
+    sound(document(text, Repeated::LastCounts, limits))
 }
 
 /// Returns the document of a text as Zuul reads configuration: like [`compose`], but a duplicate
 /// key is an error, since one of the values would be ignored.
 pub fn compose_once(text: &str) -> Result<Node, YamlError> {
-    sound(document(text, Repeated::Refused))
+    sound(document(text, Repeated::Refused, LIMITS))
 }
 
 /// Returns the document as [`compose_once`] reads it, and every error instead of the first; at most
@@ -41,7 +53,7 @@ pub fn compose_once(text: &str) -> Result<Node, YamlError> {
 /// could be read, without members of its list that use an undefined alias. It is `None` if reading
 /// stopped in a document that is not a list. Nothing is read after an invalid character.
 pub fn compose_all(text: &str) -> (Option<Node>, Vec<YamlError>) {
-    document(text, Repeated::Refused)
+    document(text, Repeated::Refused, LIMITS)
 }
 
 /// Returns the document if it has no errors, else the first error. The input is the result of
@@ -65,9 +77,9 @@ enum Repeated {
 /// `Refused`, duplicate keys are errors; otherwise the last value counts. Of a text with an invalid
 /// character, the document has only the complete members of its list in the lines above it; without
 /// such a list it is `None`.
-fn document(text: &str, repeated: Repeated) -> (Option<Node>, Vec<YamlError>) {
+fn document(text: &str, repeated: Repeated, limits: SizeLimits) -> (Option<Node>, Vec<YamlError>) {
     let Some(error) = unreadable(text) else {
-        let Read { root, mut noted, broken } = read(text, repeated);
+        let Read { root, mut noted, broken } = read(text, repeated, limits);
         noted.extend(broken);
         return (root, noted);
     };
@@ -75,7 +87,8 @@ fn document(text: &str, repeated: Repeated) -> (Option<Node>, Vec<YamlError>) {
     // what may continue after them: the last list member, and errors caused by the cut.
     let lines = text.split_inclusive('\n').take(error.mark.line().saturating_sub(1) as usize);
     let above: usize = lines.map(str::len).sum();
-    let Read { root, mut noted, broken } = read(text.get(..above).unwrap_or_default(), repeated);
+    let Read { root, mut noted, broken } =
+        read(text.get(..above).unwrap_or_default(), repeated, limits);
     noted.push(error);
     let Some(Node { value: Value::List(mut list), start, end }) = root else {
         return (None, noted);
@@ -100,13 +113,14 @@ struct Read {
 /// has no invalid character. Returns the document or, if reading stopped, what is complete: the
 /// members of its list, or the whole document if another one follows, or nothing. Also returns the
 /// errors that did not stop reading, and the one that did.
-fn read(text: &str, repeated: Repeated) -> Read {
+fn read(text: &str, repeated: Repeated, limits: SizeLimits) -> Read {
     let mut input = text.as_bytes();
     let mut parser = Parser::new();
     parser.set_input_string(&mut input);
     let mut composer = Composer {
         parser,
         repeated,
+        limits,
         anchors: HashMap::new(),
         unknown_aliases: HashSet::new(),
         is_whole: true,
@@ -150,6 +164,8 @@ struct Composer<'a, 'b> {
     parser: Parser<&'a mut &'b [u8]>,
     /// Whether duplicate keys are errors.
     repeated: Repeated,
+    /// How much the document may hold.
+    limits: SizeLimits,
     /// The anchors so far.
     anchors: HashMap<String, Anchor>,
     /// The positions of aliases whose value is unknown.
@@ -294,22 +310,23 @@ impl Composer<'_, '_> {
     }
 
     /// Adds values and bytes of text, including those that aliases repeat, to the counts of the
-    /// document. An error at `place` if the document then has more than [`NODES_MAX`] values or
-    /// [`TEXT_BYTES_MAX`] bytes.
+    /// document. An error at `place` if the document then has more of either than its limits
+    /// allow.
     fn count(&mut self, more: usize, text_bytes: usize, place: Mark) -> Result<(), YamlError> {
         self.nodes = self.nodes.saturating_add(more);
         self.text_bytes = self.text_bytes.saturating_add(text_bytes);
-        if self.text_bytes > TEXT_BYTES_MAX {
+        let SizeLimits { nodes, text_bytes } = self.limits;
+        if self.text_bytes > text_bytes {
             let message = format!(
-                "its texts have more than {TEXT_BYTES_MAX} bytes, those repeated by aliases \
+                "its texts have more than {text_bytes} bytes, those repeated by aliases \
                  included"
             );
             return Err(error(place, message));
         }
-        if self.nodes > NODES_MAX {
+        if self.nodes > nodes {
             return Err(error(
                 place,
-                format!("it has more than {NODES_MAX} values, those repeated by aliases included"),
+                format!("it has more than {nodes} values, those repeated by aliases included"),
             ));
         }
         Ok(())

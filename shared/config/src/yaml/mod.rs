@@ -4,7 +4,7 @@
 mod compose;
 mod scalar;
 
-pub use compose::{compose, compose_all, compose_once};
+pub use compose::{SizeLimits, compose, compose_all, compose_once, compose_within};
 
 /// The replacement for bytes that are not UTF-8: a character that YAML does not allow.
 pub const UNREADABLE: char = '\u{fffe}';

@@ -157,6 +157,12 @@ fn a_token_is_typed_in_the_frozen_job() {
     let other = "- secret: {name: s, oidc: {algorithm: ES256}}\n";
     let layout = crate::common::tenant().file("org/config", &format!("{BASE}{other}")).build();
     assert!(messages(&layout)[0].contains("only RS256 is supported"), "{:?}", messages(&layout));
+    // With it, two projects could have the same subject, secret:TENANT/PROJECT/SECRET.
+    let other = "- secret: {name: repo/s, oidc: null}\n";
+    let layout = crate::common::tenant().file("org/config", &format!("{BASE}{other}")).build();
+    assert!(messages(&layout)[0].contains("must not contain \"/\""), "{:?}", messages(&layout));
+    let values = "- secret: {name: repo/s, data: {value: x}}\n";
+    crate::common::tenant().file("org/config", &format!("{BASE}{values}")).sound();
 }
 
 /// Z8.1: a host replaces the nodes, and the form of its fingerprint is validated.

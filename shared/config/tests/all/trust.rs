@@ -686,6 +686,32 @@ fn variables_that_redirect_a_playbook_are_refused() {
     tenant().file("org/config", BASE).file("org/project", text).sound();
 }
 
+/// Z7.5: extra variables would override what Ansible says of hosts and roles, by which a trusted
+/// playbook names the files that it writes.
+#[test]
+fn extra_variables_do_not_replace_what_ansible_says_of_hosts() {
+    for name in ["inventory_hostname", "group_names", "inventory_dir", "hostvars", "role_path"] {
+        let text = format!("- job: {{name: own, parent: base, extra-vars: {{{name}: x}}}}");
+        let layout = tenant().file("org/config", BASE).file("org/project", &text).build();
+        one_diagnostic(&layout, "Ansible sets this variable itself");
+    }
+    // As ordinary variables they have no effect beside Ansible's own.
+    let text = "- job: {name: own, parent: base, vars: {role_name: x}}";
+    tenant().file("org/config", BASE).file("org/project", text).sound();
+}
+
+/// Z7.5: playbooks keep what they fetch from a host in a directory of its name.
+#[test]
+fn names_of_nodes_lead_out_of_no_directory() {
+    for name in ["..", "../../.ansible", "/etc", "a/../../b", "a//b"] {
+        let text = format!("- nodeset: {{name: own, nodes: [{{name: {name}, label: small}}]}}");
+        let layout = tenant().file("org/config", BASE).file("org/project", &text).build();
+        one_diagnostic(&layout, "is not a valid name for an Ansible host or group");
+    }
+    let text = "- nodeset: {name: own, nodes: [{name: rack/one.test, label: small}]}";
+    tenant().file("org/config", BASE).file("org/project", text).sound();
+}
+
 /// Z7.5
 #[test]
 fn templates_are_refused_as_names_of_nodes_and_groups() {

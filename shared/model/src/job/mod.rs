@@ -334,6 +334,13 @@ pub fn names_executor(name: &str) -> bool {
     EXECUTOR.contains(&name) || EXECUTOR.contains(&host)
 }
 
+/// Returns whether a host or group name, used as a path, leads out of the directory it is appended
+/// to, or names that directory itself: it is absolute, or has an empty part, `.` or `..`. Playbooks
+/// keep the files of a host in a directory of its name.
+pub fn is_path_outwards(name: &str) -> bool {
+    name.split('/').any(|part| ["", ".", ".."].contains(&part))
+}
+
 /// A playbook, with the roles and secrets it may use.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Playbook {

@@ -1,16 +1,23 @@
 """Copies files and directories of a host to the executor as one archive; the host only needs tar.
 
 Arguments: src (directory on the host, relative to the login's home), paths (relative to src; default everything), dest
-(directory on the executor). Missing paths are skipped.
+(directory on the executor, in the work directory). Missing paths are skipped. The archive comes from the host and what
+is in `dest` from earlier playbooks, so it is unpacked into a new directory, and its entries are moved without following
+a link.
 """
 
 import os
 import shlex
 import subprocess
+import sys
 import tempfile
 
 from ansible import constants
 from ansible.plugins.action import ActionBase
+
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lib")]
+
+import sluice_files  # noqa: E402 (found on the path that is set above)
 
 
 class ActionModule(ActionBase):
@@ -40,18 +47,25 @@ class ActionModule(ActionBase):
         os.close(handle)
         try:
             self._connection.fetch_file(remote, archive)
-            os.makedirs(target, exist_ok=True)
-            unpacked = subprocess.run(
-                ["tar", "--extract", "--gzip", "--file", archive, "--no-same-owner", "--no-same-permissions", "--directory", target],
-                capture_output=True, text=True, check=False,
-            )
+            self._unpack(archive, task_vars["zuul"]["executor"]["work_root"], target)
             size = os.path.getsize(archive)
+        except (OSError, sluice_files.Refused) as error:
+            return dict(result, failed=True, msg="could not unpack to {}: {}".format(target, error))
         finally:
             os.unlink(archive)
         self._low_level_execute_command("rm -f {}".format(shlex.quote(remote)))
-        if unpacked.returncode:
-            return dict(result, failed=True, msg="could not unpack to {}: {}".format(target, unpacked.stderr.strip()))
         return dict(result, changed=True, msg="{} bytes fetched".format(size))
+
+    @staticmethod
+    def _unpack(archive, root, target):
+        with sluice_files.fresh_directory(root) as fresh:
+            unpacked = subprocess.run(
+                ["tar", "--extract", "--gzip", "--file", archive, "--no-same-owner", "--no-same-permissions", "--directory", fresh],
+                capture_output=True, text=True, check=False,
+            )
+            if unpacked.returncode:
+                raise OSError(unpacked.stderr.strip())
+            sluice_files.move_entries(fresh, root, target)
 
     @staticmethod
     def _pattern(path):

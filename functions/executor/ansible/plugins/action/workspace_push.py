@@ -1,17 +1,22 @@
 """Copies a directory of the executor to a host as one archive; the host only needs tar.
 
-Arguments: src (directory on the executor), dest (directory on the host, relative to the login's home), delete (removes
+Arguments: src (directory on the executor, in the work directory; no link is followed to it), dest (directory on the host, relative to the login's home), delete (removes
 dest first).
 """
 
 import os
 import shlex
 import subprocess
+import sys
 import tempfile
 
 from ansible import constants
 from ansible.module_utils.parsing.convert_bool import boolean
 from ansible.plugins.action import ActionBase
+
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lib")]
+
+import sluice_files  # noqa: E402 (found on the path that is set above)
 
 
 class ActionModule(ActionBase):
@@ -25,13 +30,17 @@ class ActionModule(ActionBase):
         os.close(handle)
         try:
             # Git packs are compressed already; level 1 is enough for the rest.
-            packed = subprocess.run(
-                ["tar", "--create", "--file", archive, "--use-compress-program", "gzip -1", "--directory", source, "."],
-                capture_output=True, text=True, check=False,
-            )
+            with sluice_files.opened_directory(task_vars["zuul"]["executor"]["work_root"], source) as directory:
+                packed = subprocess.run(
+                    ["tar", "--create", "--file", archive, "--use-compress-program", "gzip -1",
+                     "--directory", "/proc/self/fd/{}".format(directory), "."],
+                    capture_output=True, text=True, check=False, pass_fds=(directory,),
+                )
             if packed.returncode:
                 return dict(result, failed=True, msg="could not pack {}: {}".format(source, packed.stderr.strip()))
             return dict(result, **self._unpack(archive, target))
+        except (OSError, sluice_files.Refused) as error:
+            return dict(result, failed=True, msg="could not pack {}: {}".format(source, error))
         finally:
             os.unlink(archive)
 

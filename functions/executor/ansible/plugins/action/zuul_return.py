@@ -3,9 +3,18 @@
 import copy
 import json
 import os
+import sys
 import tempfile
 
 from ansible.plugins.action import ActionBase
+
+sys.path[:0] = [os.path.join(os.path.dirname(os.path.dirname(os.path.abspath(__file__))), "lib")]
+
+import sluice_files  # noqa: E402 (found on the path that is set above)
+
+# What a job may return for masking: the executor searches every line of the log for it.
+REDACTIONS_MAX = 1000
+REDACTION_BYTES_MAX = 64 << 10
 
 # Lists that are appended by each call. For all other keys the newer value wins.
 APPENDED = (("zuul", "artifacts"), ("zuul", "warnings"), ("zuul", "redactions"))
@@ -65,6 +74,16 @@ def errors(data):
             yield "an artifact must have name and url as strings, and may have metadata as a dictionary: {}".format(artifact)
 
 
+def redaction_errors(data):
+    """Yields an error if all calls together return more for masking than the executor takes."""
+    redactions = (data.get("zuul") or {}).get("redactions") or []
+    size = sum(len(value.encode("utf-8", "replace")) for value in redactions)
+    if len(redactions) > REDACTIONS_MAX or size > REDACTION_BYTES_MAX:
+        yield "zuul.redactions would have {} values and {} bytes, and the limits are {} and {}: return fewer".format(
+            len(redactions), size, REDACTIONS_MAX, REDACTION_BYTES_MAX
+        )
+
+
 class ActionModule(ActionBase):
     TRANSFERS_FILES = False
     _VALID_ARGS = frozenset(("data", "secret_data", "file", "secret_file", "path"))
@@ -85,19 +104,23 @@ class ActionModule(ActionBase):
             wrong = list(errors(given["data"]))
             if wrong:
                 return dict(result, failed=True, msg="; ".join(wrong))
-            self._store(path, given)
+            wrong = self._store(path, given)
+            if wrong:
+                return dict(result, failed=True, msg="; ".join(wrong))
         except (OSError, ValueError, AttributeError, TypeError) as error:
             return dict(result, failed=True, msg="could not return data through {}: {}".format(path, error))
         return dict(result, changed=True)
 
     def _store(self, path, given):
-        known = {}
-        if os.path.exists(path) and os.path.getsize(path):
-            with open(path, encoding="utf-8") as file:
-                known = json.load(file)
+        # A link, which another playbook may have left in its place, is replaced and not read.
+        known = json.loads(sluice_files.read_regular(path) or "{}")
         stored = {part: combined(known.get(part, {}), copy.deepcopy(given[part])) for part in ("data", "secret_data")}
+        wrong = list(redaction_errors(stored["data"]))
+        if wrong:
+            return wrong
         # Written to a new file and renamed, because another task may read it at any moment.
         handle, temporary = tempfile.mkstemp(dir=os.path.dirname(path))
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             json.dump(stored, file)
         os.rename(temporary, path)
+        return []
