@@ -115,6 +115,8 @@ impl Runner for Ansible {
         job.secrets.values().for_each(|value| log.add_secret(value));
         // As in Zuul, a job may print what its parents returned as secret; it is only masked.
         job.inherited.secret_data.values().for_each(|value| log.redactor.add(value));
+        let galaxy_token = self.settings.galaxy.token.iter();
+        galaxy_token.for_each(|token| log.redactor.add(&token.to_masked_value()));
         log.say("Job console starting");
         let read = async {
             let host = external_host::of_job(job, &mut log).await?;
@@ -214,13 +216,14 @@ impl<'a> Attempt<'a> {
         };
         let playbooks = async {
             Ok::<_, StartError>(
-                playbook_checkouts::prepare_playbooks(job, self.sources, jobdir).await?,
+                playbook_checkouts::prepare_playbooks(job, self.sources, jobdir, self.settings)
+                    .await?,
             )
         };
         let (placed, playbooks, nodes) =
             futures::try_join!(repositories, playbooks, self.connect())?;
         log.say("Preparing playbooks");
-        nodes.troubles.iter().for_each(|trouble| log.say(trouble));
+        nodes.troubles.iter().chain(&playbooks.notes).for_each(|line| log.say(line));
         let zuul = zuul(job, &placed, jobdir, self.settings, playbooks.context.clone());
         self.write_build_info(&placed, &zuul, &nodes)?;
         let own_project = &job.order.change.key.project;

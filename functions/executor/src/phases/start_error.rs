@@ -70,6 +70,7 @@ impl StartError {
             | Self::Secret { .. }
             | Self::Token { .. }
             | Self::AnsibleVersion { .. } => BuildResult::ConfigError,
+            Self::Prepare(PrepareError::Galaxy(error)) => error.result(),
             Self::Workspace(error)
             | Self::Include(IncludeError::Workspace(error))
             | Self::Prepare(PrepareError::Workspace(error)) => match error {

@@ -1,7 +1,7 @@
 //! Attributes of jobs and provider objects that are parsed but not supported yet.
 
 use super::list;
-use crate::objects::{JobStanza, ProviderObject, RoleSource, Span};
+use crate::objects::{JobStanza, ProviderObject, Span};
 use serde_json::{Map, Value as Json};
 use std::collections::BTreeSet;
 
@@ -22,9 +22,6 @@ fn is_used(job: &JobStanza, attribute: &str) -> bool {
     let run_time = &job.run_time;
     match attribute {
         "auth.swift" => run_time.containers.is_some(),
-        "roles" => {
-            job.roles.iter().flatten().any(|role| matches!(role.source, RoleSource::Galaxy(_)))
-        }
         "image-build-name" => job.image_build_name.is_some(),
         _ => false,
     }
