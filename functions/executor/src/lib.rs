@@ -28,6 +28,7 @@ pub mod disk;
 pub mod external_host;
 pub mod frozen_vars;
 pub mod galaxy;
+pub mod galaxy_server;
 pub mod held_nodes;
 mod home_files;
 pub mod id_token;
@@ -63,7 +64,7 @@ pub mod vars;
 pub mod workspace;
 
 pub use content::AnsibleContent;
-pub use galaxy::{GalaxyServer, GalaxySettings, GalaxyToken};
+pub use galaxy_server::{GalaxyServer, GalaxySettings, GalaxyToken};
 pub use job::{
     AttemptScope, BuildSshKey, HolderAccess, HolderLookup, InheritedData, JobAttempt, Lease,
     Observer, OpenedSecrets, PackRequest, Packs, RepositorySources, Runner, SourceError,

@@ -130,7 +130,7 @@ impl Sandbox<'_> {
 }
 
 /// A sandbox that sees nothing of a build but one directory, for a program that fetches files
-/// through a [broker](crate::broker): no keys, no secrets, no other playbook's files.
+/// through a broker: no keys, no secrets, no other playbook's files.
 #[derive(Debug)]
 pub struct FetchSandbox<'a> {
     /// The executor's settings.

@@ -2,7 +2,7 @@
 
 use crate::broker::policy::AllowedNetwork;
 use crate::broker::target::Target;
-use crate::galaxy::GalaxySettings;
+use crate::galaxy_server::GalaxySettings;
 use crate::jobdir;
 use crate::process_watch::ProcessLimits;
 use crate::restricted_vars::is_reserved;

@@ -87,8 +87,10 @@ impl PlaybookOptions {
             ..NetworkSettings::default()
         };
         settings.galaxy.server = self.galaxy_server.clone();
-        settings.galaxy.token =
-            self.galaxy_token_file.as_deref().map(GalaxyToken::read).transpose()?;
+        if let Some(path) = &self.galaxy_token_file {
+            let failed = |message| SetupError::GalaxyToken { path: path.clone(), message };
+            settings.galaxy.token = Some(GalaxyToken::read(path).map_err(failed)?);
+        }
         if let Some(path) = &self.site_vars {
             settings.site_vars = read_site_vars(path)?;
         }
