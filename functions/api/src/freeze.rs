@@ -14,7 +14,7 @@ use sluice_config::FreezeInput;
 use sluice_config::layout::Layout;
 use sluice_config::tenant::TenantProject;
 use sluice_model::TenantName;
-use sluice_model::job::{FrozenJob, JobGraph, Playbook};
+use sluice_model::job::{FrozenJob, JobGraph, Playbook, RoleUse};
 
 /// The pipeline, project and branch to freeze jobs for.
 pub(crate) struct FreezeQuery<'a> {
@@ -245,8 +245,8 @@ fn projects_json(layout: &Layout, project: &TenantProject, job: &FrozenJob) -> V
 
 /// Returns a playbook in the shape that Zuul's API has. Of secrets it has only the names.
 fn playbook_json(layout: &Layout, playbook: &Playbook) -> Value {
-    let roles = playbook.roles.iter().map(|role| {
-        json!({
+    let roles = playbook.roles.iter().map(|role| match role {
+        RoleUse::Zuul(role) => json!({
             "target_name": role.target_name,
             "type": "zuul",
             "project_canonical_name": role.project,
@@ -254,7 +254,13 @@ fn playbook_json(layout: &Layout, playbook: &Playbook) -> Value {
             "connection": role.connection,
             "project": role.project.name(),
             "project_default_branch": layout.default_branch(&role.project),
-        })
+        }),
+        RoleUse::Galaxy(role) => json!({
+            "target_name": role.target_name,
+            "type": "galaxy",
+            "galaxy": role.galaxy,
+            "project_canonical_name": role.project,
+        }),
     });
     let secrets: Map<String, Value> =
         playbook.secrets.keys().map(|name| (name.clone(), json!("REDACTED"))).collect();

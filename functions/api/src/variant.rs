@@ -150,7 +150,7 @@ pub(crate) fn nodeset(set: &NodeSet) -> Value {
 }
 
 /// Returns the role repositories of a variant, with the implicit one of its project if it has
-/// playbooks. Roles of other kinds than `zuul` and of unknown projects are left out.
+/// playbooks. Roles of unknown projects are left out.
 fn roles(layout: &Layout, source: &Source, job: &JobStanza) -> Vec<Value> {
     let implicit_role = json!({
         "target_name": source.project.role_name(),
@@ -159,8 +159,16 @@ fn roles(layout: &Layout, source: &Source, job: &JobStanza) -> Vec<Value> {
         "implicit": true,
     });
     let asked_for = job.roles.iter().flatten().filter_map(|role| {
-        let RoleSource::Zuul(name) = &role.source else {
-            return None;
+        let name = match &role.source {
+            RoleSource::Zuul(name) => name,
+            RoleSource::Galaxy(galaxy) => {
+                return Some(json!({
+                    "target_name": role.name,
+                    "type": "galaxy",
+                    "galaxy": galaxy,
+                    "project_canonical_name": source.project,
+                }));
+            }
         };
         let project = layout.project(name)?;
         Some(json!({

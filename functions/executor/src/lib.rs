@@ -7,7 +7,8 @@
 //! 1. [`claim`]: takes the build, so that no other executor runs it.
 //! 2. [`job`]: the inputs of one attempt.
 //! 3. [`include`], [`external_host`]: variable files of the job; the host of a deployment job.
-//! 4. [`jobdir`], [`workspace`], [`vars`], [`inventory`]: directories, repositories and variables.
+//! 4. [`jobdir`], [`workspace`], [`vars`], [`inventory`]: directories, repositories and variables;
+//!    [`playbook_checkouts`] and [`galaxy`]: playbooks with their roles.
 //! 5. [`phases`]: pre-run, run and post-run, and the result; [`held_nodes`] lets people log in on
 //!    nodes that are held afterwards.
 //! 6. [`secrets`], [`id_token`], [`uploads`]: secrets of a playbook, tokens and upload credentials.
@@ -27,6 +28,7 @@ pub mod content;
 pub mod disk;
 pub mod external_host;
 pub mod frozen_vars;
+pub mod galaxy;
 pub mod held_nodes;
 mod home_files;
 pub mod id_token;
@@ -65,6 +67,7 @@ pub mod vars;
 pub mod workspace;
 
 pub use content::AnsibleContent;
+pub use galaxy::{GalaxyServer, GalaxySettings, GalaxyToken};
 pub use job::{
     AttemptScope, BuildSshKey, HolderAccess, HolderLookup, InheritedData, JobAttempt, Lease,
     Observer, OpenedSecrets, PackRequest, Packs, RepositorySources, Runner, SourceError,

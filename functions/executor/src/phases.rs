@@ -120,6 +120,8 @@ impl Runner for Ansible {
         job.secrets.values().for_each(|value| log.add_secret(value));
         // As in Zuul, a job may print what its parents returned as secret; it is only masked.
         job.inherited.secret_data.values().for_each(|value| log.redactor.add(value));
+        let galaxy_token = self.settings.galaxy.token.iter();
+        galaxy_token.for_each(|token| log.redactor.add(&token.to_masked_value()));
         log.say("Job console starting");
         let read = async {
             let host = external_host::of_job(job, &self.settings.network, &mut log).await?;

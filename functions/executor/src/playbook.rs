@@ -430,13 +430,13 @@ fn spawn(
 }
 
 /// The system's Python, which every sandbox sees.
-const PYTHON: &str = "/usr/bin/python3";
+pub(crate) const PYTHON: &str = "/usr/bin/python3";
 /// The port of the broker on the loopback of a sandbox, which has its own ports.
-const PROXY_PORT: u16 = 3128;
+pub(crate) const PROXY_PORT: u16 = 3128;
 
 /// Returns the variables by which programs in a sandbox find the broker. Some read only one of the
 /// two spellings. What playbooks serve on the sandbox's loopback needs no proxy.
-fn proxy_environment() -> impl Iterator<Item = (&'static str, String)> {
+pub(crate) fn proxy_environment() -> impl Iterator<Item = (&'static str, String)> {
     let url = format!("http://127.0.0.1:{PROXY_PORT}");
     let proxies = ["HTTP_PROXY", "HTTPS_PROXY", "http_proxy", "https_proxy"];
     let proxies = proxies.into_iter().map(move |name| (name, url.clone()));

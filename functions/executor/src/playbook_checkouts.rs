@@ -1,18 +1,20 @@
 //! Checks out a job's playbooks and their roles (Z4.6, Z4.9).
 
+use crate::galaxy::{InstallError, RoleInstaller};
 use crate::job::{JobAttempt, RepositorySources};
 use crate::jobdir::Jobdir;
 use crate::playbook::PreparedPlaybook;
 use crate::playbook_files::{find_playbook, wrap_plays_in_list};
 use crate::roles::{RoleOrigin, roles_directory};
 use crate::sandbox::CodeTrust;
+use crate::settings::AnsibleSettings;
 use crate::workspace::{
     WorkspaceError, checkout_outside_workspace, choose_branch, choose_roles, states_of,
 };
 use serde_json::{Map, Value, json};
 use sluice_model::build::PlaybookPhase;
 use sluice_model::git::{BranchKey, Oid};
-use sluice_model::job::{Playbook, RoleRepository};
+use sluice_model::job::{Playbook, RoleRepository, RoleUse};
 use sluice_model::{BranchName, ConnectionName, ProjectName};
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -23,6 +25,9 @@ pub enum PrepareError {
     /// A repository is missing.
     #[error(transparent)]
     Workspace(#[from] WorkspaceError),
+    /// A role from Ansible Galaxy is missing.
+    #[error(transparent)]
+    Galaxy(#[from] InstallError),
     /// The playbook does not exist.
     #[error(
         "{project}@{branch} has no playbook {path} (also searched with .yaml and .yml, and below playbooks/)"
@@ -52,19 +57,26 @@ pub struct Playbooks {
     pub all: Vec<PreparedPlaybook>,
     /// `zuul.playbook_context`.
     pub context: Value,
+    /// Lines for the job's log: which roles from Ansible Galaxy were installed.
+    pub notes: Vec<String>,
 }
 
-/// Checks out the playbooks of all phases with their roles; works once for each job directory.
+/// Checks out the playbooks of all phases with their roles, and installs roles from Ansible Galaxy;
+/// works once for each job directory, whose accounts the caller has written.
 /// Returns the playbooks in the order in which they run, with `zuul.playbook_context`, which
 /// describes them. If the job names no main playbook and only candidates are listed, just the first
 /// one that exists is prepared. An error if a playbook, or the last of such candidates, does not
-/// exist, or a repository cannot be checked out.
+/// exist, a repository cannot be checked out, or a role cannot be installed.
 pub async fn prepare_playbooks(
     job: &JobAttempt<'_>,
     sources: &dyn RepositorySources,
     jobdir: &Jobdir,
+    settings: &AnsibleSettings,
 ) -> Result<Playbooks, PrepareError> {
-    let mut checkouts = PlaybookCheckouts { job, sources, jobdir, placed: BTreeMap::new() };
+    let version = job.job.ansible_version();
+    let installer = RoleInstaller::new(settings, jobdir, version, job.lease.clone());
+    let mut checkouts =
+        PlaybookCheckouts { job, sources, jobdir, placed: BTreeMap::new(), installer };
     let mut all = Vec::new();
     let mut context = Map::new();
     let phases = [
@@ -106,7 +118,8 @@ pub async fn prepare_playbooks(
         })
         .collect();
     context.insert("playbook_projects".to_owned(), Value::Object(projects));
-    Ok(Playbooks { all, context: Value::Object(context) })
+    let notes = checkouts.installer.finish();
+    Ok(Playbooks { all, context: Value::Object(context), notes })
 }
 
 type CheckoutKey = (ProjectName, Oid, &'static str);
@@ -121,10 +134,13 @@ struct PlaybookCheckouts<'a> {
     jobdir: &'a Jobdir,
     /// The checkouts so far, with their branches.
     placed: BTreeMap<CheckoutKey, (PathBuf, BranchName)>,
+    /// Installs roles from Ansible Galaxy.
+    installer: RoleInstaller<'a>,
 }
 
 impl PlaybookCheckouts<'_> {
-    /// Checks out a playbook and the repositories of its roles. Returns the playbook, and for each
+    /// Checks out a playbook and the repositories of its roles, and installs its roles from Ansible
+    /// Galaxy. Returns the playbook, and for each
     /// repository of roles an entry for `zuul.playbook_context`; a repository that no `roles`
     /// attribute lists has none if it contains no roles. `index` is the position in the phase,
     /// which names the playbook's directory: two prepared playbooks must not share it. A file that
@@ -176,6 +192,13 @@ impl PlaybookCheckouts<'_> {
         };
         let mut role_entries = Vec::new();
         for (number, role) in playbook.roles.iter().enumerate() {
+            let role = match role {
+                RoleUse::Zuul(role) => role,
+                RoleUse::Galaxy(role) => {
+                    prepared.roles_path.push(self.installer.install(role, trust).await?);
+                    continue;
+                }
+            };
             let place = self.jobdir.ansible.join(prepared.name()).join(format!("role_{number}"));
             if let Some((path, entry)) = self.role(playbook, role, &place, trust).await? {
                 prepared.roles_path.push(path);
@@ -380,6 +403,7 @@ mod tests {
         };
         let (secrets, inherited) = (OpenedSecrets::default(), InheritedData::default());
         let sources = ObjectSources::new(ports, folder.path().join("cache"));
+        let settings = AnsibleSettings::new(folder.path());
         let prepare = async |frozen: &FrozenJob| {
             let job = JobAttempt {
                 order: &order,
@@ -394,7 +418,7 @@ mod tests {
                 lease: &Lease::unlimited(),
                 holder: None,
             };
-            prepare_playbooks(&job, &sources, &jobdir).await
+            prepare_playbooks(&job, &sources, &jobdir, &settings).await
         };
 
         let error = prepare(&frozen("nowhere")).await.unwrap_err().to_string();

@@ -97,13 +97,7 @@ impl Sandbox<'_> {
     /// namespace.
     pub fn command(&self, program: &Path, environment: &BTreeMap<&str, String>) -> Command {
         let mut arguments = base_arguments();
-        let (user, group) = inner_ids();
-        arguments.extend([
-            "--uid".to_owned(),
-            user.to_string(),
-            "--gid".to_owned(),
-            group.to_string(),
-        ]);
+        arguments.extend(id_arguments());
         if self.trust == CodeTrust::Untrusted {
             arguments.push("--unshare-net".to_owned());
         }
@@ -149,33 +143,100 @@ impl Sandbox<'_> {
             arguments.extend(sized_tmpfs(&hidden, HIDING_BYTES));
             arguments.extend(["--remount-ro".to_owned(), hidden]);
         }
-        for (name, file) in [("passwd", "passwd"), ("group", "group")] {
-            let from = self.jobdir.ansible.join(file).display().to_string();
-            arguments.extend(["--ro-bind".to_owned(), from, format!("/etc/{name}")]);
-        }
-        arguments.extend(["--remount-ro".to_owned(), "/".to_owned(), "--chdir".to_owned()]);
-        arguments.push(self.jobdir.work.display().to_string());
-        arguments.push("--".to_owned());
-        let mut command = Command::new("/bin/sh");
-        command.args(["-c", LIMITS, "bwrap"]).arg((self.settings.file_bytes_max / 512).to_string());
-        command.args(arguments).arg(program);
-        command
-            .env_clear()
-            .envs(environment)
-            .env("PATH", self.search_path())
-            .env("LANG", "C.UTF-8");
-        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
+        arguments.extend(account_arguments(self.jobdir));
+        let ansible = (self.settings, self.ansible_version);
+        finish(ansible, arguments, &self.jobdir.work, program, environment)
     }
+}
 
-    /// Returns the `PATH` of programs in the sandbox.
-    fn search_path(&self) -> String {
-        format!(
-            "{}:{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
-            self.settings.content.join("bin").display(),
-            self.settings.environment(self.ansible_version).join("bin").display()
-        )
+/// A sandbox that sees nothing of a build but one directory, for a program that fetches files
+/// through a [broker](crate::broker): no keys, no secrets, no other playbook's files.
+#[derive(Debug)]
+pub struct FetchSandbox<'a> {
+    /// The executor's settings.
+    pub settings: &'a AnsibleSettings,
+    /// The build's directories, of which it sees the accounts only.
+    pub jobdir: &'a Jobdir,
+    /// The version of Ansible whose Python environment is first in `PATH`.
+    pub ansible_version: &'a str,
+    /// The directory that it may write, which is the current one.
+    pub directory: &'a Path,
+    /// The broker's socket, which it sees as [`FETCH_BROKER`].
+    pub broker: &'a Path,
+    /// A file that it may read, which it sees as [`FETCH_TOKEN`].
+    pub token: Option<&'a Path>,
+}
+
+/// The broker's socket in a [`FetchSandbox`].
+pub const FETCH_BROKER: &str = "/run/network.sock";
+/// The token file in a [`FetchSandbox`].
+pub const FETCH_TOKEN: &str = "/run/token";
+
+impl FetchSandbox<'_> {
+    /// Returns a command that runs `program`, to which the caller appends arguments; see
+    /// [`Sandbox::command`].
+    pub fn command(&self, program: &Path, environment: &BTreeMap<&str, String>) -> Command {
+        let mut arguments = base_arguments();
+        arguments.extend(id_arguments());
+        arguments.push("--unshare-net".to_owned());
+        let mut place = |how: &str, from: &Path, to: &Path| {
+            arguments.extend([
+                how.to_owned(),
+                from.display().to_string(),
+                to.display().to_string(),
+            ]);
+        };
+        let ansible = self.settings.environment(self.ansible_version);
+        let python = foreign_python(&ansible, &self.settings.prefix);
+        for path in [&self.settings.prefix, &self.settings.content].into_iter().chain(&python) {
+            place("--ro-bind", path, path);
+        }
+        place("--bind", self.directory, self.directory);
+        place("--ro-bind", self.broker, Path::new(FETCH_BROKER));
+        if let Some(token) = self.token {
+            place("--ro-bind", token, Path::new(FETCH_TOKEN));
+        }
+        arguments.extend(account_arguments(self.jobdir));
+        let ansible = (self.settings, self.ansible_version);
+        finish(ansible, arguments, self.directory, program, environment)
     }
+}
+
+/// Returns the arguments that name the user and the group inside a sandbox.
+fn id_arguments() -> [String; 4] {
+    let (user, group) = inner_ids();
+    ["--uid".to_owned(), user.to_string(), "--gid".to_owned(), group.to_string()]
+}
+
+/// Returns the arguments that show the files of [`write_accounts`].
+fn account_arguments(jobdir: &Jobdir) -> impl Iterator<Item = String> {
+    ["passwd", "group"].into_iter().flat_map(|name| {
+        let from = jobdir.ansible.join(name).display().to_string();
+        ["--ro-bind".to_owned(), from, format!("/etc/{name}")]
+    })
+}
+
+/// Returns the command that starts `program` in a sandbox of these bubblewrap arguments, in the
+/// directory `current`, with the limits of the settings. The environment is `environment` with the
+/// sandbox's own `PATH` and `LANG`, which override.
+fn finish(
+    (settings, ansible_version): (&AnsibleSettings, &str),
+    arguments: Vec<String>,
+    current: &Path,
+    program: &Path,
+    environment: &BTreeMap<&str, String>,
+) -> Command {
+    let path = format!(
+        "{}:{}:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin",
+        settings.content.join("bin").display(),
+        settings.environment(ansible_version).join("bin").display()
+    );
+    let mut command = Command::new("/bin/sh");
+    command.args(["-c", LIMITS, "bwrap"]).arg((settings.file_bytes_max / 512).to_string());
+    command.args(arguments).args(["--remount-ro", "/", "--chdir"]).arg(current).arg("--");
+    command.arg(program).env_clear().envs(environment).env("PATH", path).env("LANG", "C.UTF-8");
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    command
 }
 
 /// Writes the `passwd` and `group` files of the sandboxes, where programs like ssh look up the home

@@ -1,6 +1,8 @@
 //! The settings for running Ansible, and errors of the machine's setup.
 
 use crate::broker::policy::AllowedNetwork;
+use crate::broker::target::Target;
+use crate::galaxy::GalaxySettings;
 use crate::jobdir;
 use crate::process_watch::ProcessLimits;
 use crate::restricted_vars::is_reserved;
@@ -37,6 +39,8 @@ pub struct AnsibleSettings {
     pub collect_timeout_seconds: u64,
     /// What untrusted playbooks reach on the network.
     pub network: NetworkSettings,
+    /// Where roles from Ansible Galaxy come from.
+    pub galaxy: GalaxySettings,
     /// Paths of this machine that trusted playbooks see.
     pub trusted_paths: SandboxPaths,
     /// Paths of this machine that untrusted playbooks see.
@@ -82,6 +86,7 @@ impl AnsibleSettings {
             cleanup_timeout_seconds: 75,
             collect_timeout_seconds: 55,
             network: NetworkSettings::default(),
+            galaxy: GalaxySettings::default(),
             trusted_paths: SandboxPaths::default(),
             untrusted_paths: SandboxPaths::default(),
             site_vars: Map::new(),
@@ -141,13 +146,15 @@ pub struct NetworkSettings {
     pub refused: Vec<IpNet>,
     /// Networks that are allowed although they are private, or this machine's own.
     pub allowed: Vec<AllowedNetwork>,
+    /// Services that are allowed by exact name and port, wherever they are. Playbooks have none.
+    pub services: Vec<Target>,
     /// The bytes that one build may exchange with the outside, in both directions together.
     pub bytes_max: u64,
 }
 
 impl Default for NetworkSettings {
     fn default() -> Self {
-        Self { refused: Vec::new(), allowed: Vec::new(), bytes_max: 32 << 30 }
+        Self { refused: Vec::new(), allowed: Vec::new(), services: Vec::new(), bytes_max: 32 << 30 }
     }
 }
 
@@ -227,6 +234,14 @@ pub enum SetupError {
     /// The file of site variables cannot be used.
     #[error("could not read the site variables in {path}: {message}")]
     SiteVars {
+        /// The file.
+        path: PathBuf,
+        /// Why.
+        message: String,
+    },
+    /// The file with the token for the Galaxy server cannot be used.
+    #[error("could not read the token for the Galaxy server in {path}: {message}")]
+    GalaxyToken {
         /// The file.
         path: PathBuf,
         /// Why.

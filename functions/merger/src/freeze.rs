@@ -266,7 +266,7 @@ impl Merger {
             for playbook in playbooks(job) {
                 let checkout = NeededCheckout::Branch(playbook.branch.clone());
                 needed.insert((playbook.connection.clone(), playbook.project.clone(), checkout));
-                for role in &playbook.roles {
+                for role in playbook.role_repositories() {
                     let of_role = of_roles(playbook, &role.project).into_iter();
                     needed.extend(
                         of_role.map(|checkout| {

@@ -14,7 +14,7 @@ use sluice_config::ConfigError;
 use sluice_config::layout::Layout;
 use sluice_model::git::{BranchKey, BranchState};
 use sluice_model::job::{
-    FrozenJob, JobGraph, Playbook, RoleRepository, VarsSource, playbook_files,
+    FrozenJob, JobGraph, Playbook, RoleRepository, RoleUse, VarsSource, playbook_files,
 };
 use sluice_model::{BranchName, ConnectionName, ProjectName};
 use sluice_repos::{ProjectAt, ReposError};
@@ -63,8 +63,9 @@ impl Merger {
         let missing: BTreeSet<Vec<String>> =
             graph.jobs.iter().flat_map(|job| paths(job, &included)).collect();
         let is_concerned = |job: &&FrozenJob| {
-            let has_role =
-                |playbook: &Playbook| playbook.roles.iter().any(|role| role.project == included);
+            let has_role = |playbook: &Playbook| {
+                playbook.role_repositories().any(|role| role.project == included)
+            };
             paths(job, &included).next().is_some() || playbooks(job).any(has_role)
         };
         if !graph.jobs.iter().any(|job| is_concerned(&job)) {
@@ -198,22 +199,26 @@ impl IncludedSources {
     /// Returns a playbook's roles with the included project replaced by `home`; not repeated where
     /// the home project's roles are there already. Roles next to the included files follow,
     /// wherever the playbook is.
-    fn roles(&self, roles: Vec<RoleRepository>, home: &SourceBranch) -> Vec<RoleRepository> {
+    fn roles(&self, roles: Vec<RoleUse>, home: &SourceBranch) -> Vec<RoleUse> {
         let is_own = home.project == self.included;
-        let is_known = roles.iter().any(|role| role.project == home.project);
+        let mut repositories = roles.iter().filter_map(RoleUse::repository);
+        let is_known = repositories.any(|role| role.project == home.project);
         let mut placed = Vec::with_capacity(roles.len() + 1);
         for role in roles {
-            if role.project != self.included || is_own {
-                placed.push(role);
-                continue;
-            }
+            let included = match &role {
+                RoleUse::Zuul(found) if found.project == self.included && !is_own => found,
+                _ => {
+                    placed.push(role);
+                    continue;
+                }
+            };
             if !is_known {
-                placed.push(RoleRepository {
+                placed.push(RoleUse::Zuul(RoleRepository {
                     connection: home.connection.clone(),
                     project: home.project.clone(),
                     target_name: home.project.role_name().to_owned(),
-                    implicit: role.implicit,
-                });
+                    implicit: included.implicit,
+                }));
             }
             if self.has_own {
                 placed.push(role);

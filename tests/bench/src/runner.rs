@@ -5,7 +5,8 @@ use async_trait::async_trait;
 use serde_json::json;
 use sluice_executor::jobdir::Jobdir;
 use sluice_executor::{
-    JobAttempt, Observer, RepositorySources, Runner, StopSignal, playbook_checkouts, workspace,
+    AnsibleSettings, JobAttempt, Observer, RepositorySources, Runner, StopSignal,
+    playbook_checkouts, workspace,
 };
 use sluice_model::Timestamp;
 use sluice_model::build::{BuildResult, RunEnd};
@@ -85,7 +86,8 @@ impl Nothing {
 async fn prepare_all(job: &JobAttempt<'_>, sources: &dyn RepositorySources, root: &Path) {
     let jobdir = Jobdir::make(root, &root.join("runtime"), &job.order.build).unwrap();
     let placed = workspace::place_repositories(job, sources, &jobdir).await.unwrap();
-    playbook_checkouts::prepare_playbooks(job, sources, &jobdir).await.unwrap();
+    let settings = AnsibleSettings::new(root);
+    playbook_checkouts::prepare_playbooks(job, sources, &jobdir, &settings).await.unwrap();
     std::fs::create_dir_all(jobdir.logs.join("zuul-info")).unwrap();
     std::fs::write(jobdir.logs.join("zuul-info/inventory.yaml"), "all: {}\n").unwrap();
     std::fs::write(jobdir.logs.join("workspace-repos.json"), json!(placed).to_string()).unwrap();

@@ -90,7 +90,7 @@ pub async fn dial(
     let mut usable = Vec::new();
     for address in addresses.into_iter().take(ADDRESSES_MAX) {
         let address = address.to_canonical();
-        match policy.decide(SocketAddr::new(address, target.port), is_own_address) {
+        match policy.decide(target, address, is_own_address) {
             Ok(()) => usable.push(SocketAddr::new(address, target.port)),
             Err(refusal) => {
                 let address = is_name.then_some(address);

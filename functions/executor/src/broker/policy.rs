@@ -5,7 +5,7 @@
 //! 1. the build's own nodes, by exact address and port: allowed
 //! 2. metadata services, link-local, unspecified, multicast and reserved addresses: refused
 //! 3. the operator's refused networks: refused
-//! 4. the operator's allowed networks: allowed
+//! 4. the operator's allowed networks, and a service that the operator names: allowed
 //! 5. loopback, this machine's other addresses, and private networks: refused
 //! 6. everything else: allowed
 //!
@@ -110,6 +110,8 @@ pub struct NetworkPolicy {
     refused: Vec<IpNet>,
     /// Networks that the operator allows.
     allowed: Vec<AllowedNetwork>,
+    /// Services that the operator names.
+    services: Vec<Target>,
 }
 
 impl NetworkPolicy {
@@ -120,7 +122,12 @@ impl NetworkPolicy {
             .iter()
             .filter_map(|node| Target::new(&node.interface_ip, node.ssh_port).ok())
             .collect();
-        Self { nodes, refused: settings.refused.clone(), allowed: settings.allowed.clone() }
+        Self {
+            nodes,
+            refused: settings.refused.clone(),
+            allowed: settings.allowed.clone(),
+            services: settings.services.clone(),
+        }
     }
 
     /// Returns whether the target is the SSH port of one of the build's nodes. Such a target needs
@@ -129,21 +136,22 @@ impl NetworkPolicy {
         self.nodes.contains(target)
     }
 
-    /// Decides about an address that is no node of the build. `is_own` says whether an address is
-    /// one of this machine. An IPv6 address that is a form of an IPv4 address is refused if either
-    /// of them is.
+    /// Decides about an address of a target that is no node of the build. `is_own` says whether an
+    /// address is one of this machine. An IPv6 address that is a form of an IPv4 address is refused
+    /// if either of them is.
     pub fn decide(
         &self,
-        address: SocketAddr,
+        target: &Target,
+        address: IpAddr,
         is_own: impl Fn(IpAddr) -> bool,
     ) -> Result<(), AddressRefusal> {
-        let one = address.ip().to_canonical();
+        let one = address.to_canonical();
         let behind = match one {
             IpAddr::V6(address) => behind_nat64(address).map(IpAddr::V4),
             IpAddr::V4(_) => None,
         };
         for address_form in [Some(one), behind].into_iter().flatten() {
-            self.decide_form(address_form, address.port(), &is_own)?;
+            self.decide_form(target, address_form, &is_own)?;
         }
         Ok(())
     }
@@ -151,8 +159,8 @@ impl NetworkPolicy {
     /// Decides about one form of an address.
     fn decide_form(
         &self,
+        target: &Target,
         address: IpAddr,
-        port: u16,
         is_own: impl Fn(IpAddr) -> bool,
     ) -> Result<(), AddressRefusal> {
         if let Some(refusal) = refused_for_all(address) {
@@ -161,7 +169,8 @@ impl NetworkPolicy {
         if let Some(refused) = self.refused.iter().find(|network| network.contains(&address)) {
             return Err(AddressRefusal::Operator(*refused));
         }
-        if self.allowed.iter().any(|network| network.contains(address, port)) {
+        let is_allowed = self.allowed.iter().any(|network| network.contains(address, target.port));
+        if is_allowed || self.services.contains(target) {
             return Ok(());
         }
         if address.is_loopback() {
@@ -272,7 +281,8 @@ mod tests {
 
     fn decide(policy: &NetworkPolicy, address: &str) -> Result<(), AddressRefusal> {
         let own: IpAddr = "203.0.113.7".parse().unwrap();
-        policy.decide(SocketAddr::new(address.parse().unwrap(), 443), |address| address == own)
+        let target = Target::new("name.test", 443).unwrap();
+        policy.decide(&target, address.parse().unwrap(), |address| address == own)
     }
 
     /// Z7.5, X01: nothing of the executor's machine, its networks or its cloud is reached, in
@@ -321,11 +331,41 @@ mod tests {
         assert_eq!(decide(&policy, "169.254.169.254"), Err(AddressRefusal::Metadata));
         assert_eq!(decide(&policy, "fe80::1"), Err(AddressRefusal::LinkLocal));
         let narrow = NetworkPolicy { allowed: policy.allowed[1..3].to_vec(), ..policy };
-        let port = |text: &str| narrow.decide(text.parse().unwrap(), |_| false);
+        let port = |text: &str| {
+            let address: SocketAddr = text.parse().unwrap();
+            let target = Target::new("name.test", address.port()).unwrap();
+            narrow.decide(&target, address.ip(), |_| false)
+        };
         assert_eq!(port("127.0.0.1:3142"), Ok(()));
         assert_eq!(port("127.0.0.1:3143"), Err(AddressRefusal::Loopback));
         assert_eq!(port("[fd00::5]:80"), Ok(()));
         assert_eq!(port("[fd00::5]:81"), Err(AddressRefusal::Private));
+    }
+
+    /// Z4.6, Z7.5: a service that the operator names may be in the operator's own network; its
+    /// name and port are exact, and what is refused to all is refused to it.
+    #[test]
+    fn a_service_of_the_operator_is_reached_by_its_name_and_port_alone() {
+        let settings = NetworkSettings {
+            refused: vec![read_network("10.9.0.0/16").unwrap()],
+            services: vec![Target::new("galaxy.test", 8080).unwrap()],
+            ..NetworkSettings::default()
+        };
+        let policy = NetworkPolicy::new(&settings, &[]);
+        let decide = |name: &str, port, address: &str| {
+            policy.decide(&Target::new(name, port).unwrap(), address.parse().unwrap(), |_| false)
+        };
+        for address in ["127.0.0.1", "10.0.0.1", "fd00::1", "64:ff9b::10.0.0.1", "8.8.8.8"] {
+            assert_eq!(decide("galaxy.test", 8080, address), Ok(()), "{address}");
+        }
+        assert_eq!(decide("galaxy.test", 8081, "127.0.0.1"), Err(AddressRefusal::Loopback));
+        assert_eq!(decide("other.test", 8080, "10.0.0.1"), Err(AddressRefusal::Private));
+        assert_eq!(decide("127.0.0.1", 8080, "127.0.0.1"), Err(AddressRefusal::Loopback));
+        let metadata = decide("galaxy.test", 8080, "169.254.169.254");
+        assert_eq!(metadata, Err(AddressRefusal::Metadata));
+        assert_eq!(decide("galaxy.test", 8080, "fe80::1"), Err(AddressRefusal::LinkLocal));
+        let refused = decide("galaxy.test", 8080, "10.9.0.1");
+        assert!(matches!(refused, Err(AddressRefusal::Operator(_))), "{refused:?}");
     }
 
     /// Z7.5

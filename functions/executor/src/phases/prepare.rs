@@ -57,13 +57,14 @@ impl<'a> Attempt<'a> {
         };
         let playbooks = async {
             Ok::<_, StartError>(
-                playbook_checkouts::prepare_playbooks(job, self.sources, jobdir).await?,
+                playbook_checkouts::prepare_playbooks(job, self.sources, jobdir, self.settings)
+                    .await?,
             )
         };
         let (placed, playbooks, nodes) =
             futures::try_join!(repositories, playbooks, self.connect())?;
         log.say("Preparing playbooks");
-        nodes.troubles.iter().for_each(|trouble| log.say(trouble));
+        nodes.troubles.iter().chain(&playbooks.notes).for_each(|line| log.say(line));
         let zuul = zuul(job, &placed, jobdir, self.settings, playbooks.context.clone());
         self.write_build_info(&placed, &zuul, &nodes)?;
         let own_project = &job.order.change.key.project;

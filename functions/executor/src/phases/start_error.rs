@@ -81,6 +81,7 @@ impl StartError {
             | Self::Token { .. }
             | Self::Uploads(_)
             | Self::AnsibleVersion { .. } => BuildResult::ConfigError,
+            Self::Prepare(PrepareError::Galaxy(error)) => error.result(),
             Self::Workspace(error)
             | Self::Include(IncludeError::Workspace(error))
             | Self::Prepare(PrepareError::Workspace(error)) => match error {

@@ -3,7 +3,7 @@
 use crate::support::*;
 use serde_json::json;
 use sluice_model::build::BuildResult::*;
-use sluice_model::job::{Tristate, WorkspaceCheckout, WorkspaceScheme};
+use sluice_model::job::{RoleUse, Tristate, WorkspaceCheckout, WorkspaceScheme};
 
 const PRE: &str =
     "- hosts: all\n  gather_facts: false\n  roles: [validate-host, prepare-workspace]\n";
@@ -139,7 +139,7 @@ async fn roles_come_from_bare_repositories_collections_and_the_playbooks_own() {
     let mut own = bare.clone();
     (own.project, own.target_name, own.implicit) = (PROJECT.into(), "project".to_owned(), true);
     let mut playbook = untrusted("roles");
-    playbook.roles = vec![own, bare, many];
+    playbook.roles = [own, bare, many].map(RoleUse::from).to_vec();
     story.job.run = vec![playbook];
     let outcome = story.run().await;
     assert_eq!(outcome.ended.result, Success, "{}", outcome.log);

@@ -11,6 +11,7 @@ mod content;
 mod deployment;
 mod escapes;
 mod exposure;
+mod galaxy;
 mod inventory;
 mod links;
 mod logs;

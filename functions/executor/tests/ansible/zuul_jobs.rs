@@ -195,7 +195,7 @@ async fn run(
     let mut roles = story.role_copy("forge.test/zuul/zuul-jobs", copy);
     roles.target_name = "zuul-jobs".to_owned();
     let listed = |there: &Option<String>, mut playbook: sluice_model::job::Playbook| {
-        playbook.roles = vec![roles.clone()];
+        playbook.roles = vec![roles.clone().into()];
         there.iter().map(|_| playbook.clone()).collect::<Vec<_>>()
     };
     story.job.pre_run = listed(&pre, story.trusted("pre"));

@@ -4,7 +4,7 @@
 use clap::Args;
 use sluice_executor::broker::policy::{AllowedNetwork, IpNet, read_network};
 use sluice_executor::settings::{SandboxPaths, SetupError, read_site_vars};
-use sluice_executor::{AnsibleSettings, NetworkSettings};
+use sluice_executor::{AnsibleSettings, GalaxyServer, GalaxyToken, NetworkSettings};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
@@ -39,6 +39,13 @@ pub struct PlaybookOptions {
     #[arg(long, env = "SLUICE_NETWORK_BYTES", value_name = "BYTES",
           default_value_t = NetworkSettings::default().bytes_max)]
     pub network_bytes: u64,
+    /// Server that has the roles that jobs name as `galaxy: namespace.role`
+    #[arg(long, env = "SLUICE_GALAXY_SERVER", value_name = "URL",
+          default_value_t = GalaxyServer::default())]
+    pub galaxy_server: GalaxyServer,
+    /// File with a token for that server, and nothing else; read at the start
+    #[arg(long, env = "SLUICE_GALAXY_TOKEN_FILE", value_name = "FILE")]
+    pub galaxy_token_file: Option<PathBuf>,
 }
 
 impl Default for PlaybookOptions {
@@ -53,16 +60,19 @@ impl Default for PlaybookOptions {
             refused_networks: Vec::new(),
             allowed_networks: Vec::new(),
             network_bytes: NetworkSettings::default().bytes_max,
+            galaxy_server: GalaxyServer::default(),
+            galaxy_token_file: None,
         }
     }
 }
 
 impl PlaybookOptions {
-    /// Sets the options in the executor's settings, and reads the file of site variables.
+    /// Sets the options in the executor's settings, and reads the files of site variables and of
+    /// the token.
     ///
     /// # Errors
-    /// When a path cannot be shown to playbooks, or the file cannot be read or defines what the
-    /// executor itself defines.
+    /// When a path cannot be shown to playbooks, a file cannot be read, or site variables define
+    /// what the executor itself defines.
     pub fn apply(&self, settings: &mut AnsibleSettings) -> Result<(), SetupError> {
         let paths = |read_only: &[PathBuf], read_write: &[PathBuf]| SandboxPaths {
             read_only: read_only.to_vec(),
@@ -74,7 +84,11 @@ impl PlaybookOptions {
             refused: self.refused_networks.clone(),
             allowed: self.allowed_networks.clone(),
             bytes_max: self.network_bytes,
+            ..NetworkSettings::default()
         };
+        settings.galaxy.server = self.galaxy_server.clone();
+        settings.galaxy.token =
+            self.galaxy_token_file.as_deref().map(GalaxyToken::read).transpose()?;
         if let Some(path) = &self.site_vars {
             settings.site_vars = read_site_vars(path)?;
         }
@@ -108,6 +122,10 @@ impl PlaybookOptions {
             .iter()
             .for_each(|network| push("allowed-networks", network.to_string().into()));
         push("network-bytes", self.network_bytes.to_string().into());
+        push("galaxy-server", self.galaxy_server.to_string().into());
+        if let Some(path) = &self.galaxy_token_file {
+            push("galaxy-token-file", path.into());
+        }
         arguments
     }
 }
@@ -148,6 +166,8 @@ mod tests {
         };
         let site = scratch.path().join("site.yaml");
         std::fs::write(&site, "zuul_site_mirror_fqdn: mirror.test\n").unwrap();
+        let token = scratch.path().join("token");
+        std::fs::write(&token, "abc123\n").unwrap();
         let text = |path: PathBuf| path.display().to_string();
         let arguments: Vec<OsString> = [
             format!("--trusted-ro-paths={}:{}", text(path("one")), text(path("two"))),
@@ -159,6 +179,8 @@ mod tests {
             "--allowed-networks=10.1.0.0/16,10.2.0.1:3128".to_owned(),
             "--allowed-networks=[fd00::1]:80".to_owned(),
             "--network-bytes=7".to_owned(),
+            "--galaxy-server=https://hub.test/api/".to_owned(),
+            format!("--galaxy-token-file={}", text(token)),
         ]
         .map(OsString::from)
         .to_vec();
@@ -175,6 +197,9 @@ mod tests {
                 settings.network.allowed.iter().map(ToString::to_string).collect();
             assert_eq!(allowed, ["10.1.0.0/16", "10.2.0.1:3128", "[fd00::1]:80"]);
             assert_eq!(settings.network.bytes_max, 7);
+            assert_eq!(settings.galaxy.server.to_string(), "https://hub.test/api/");
+            let token = settings.galaxy.token.map(|token| token.to_masked_value());
+            assert_eq!(token, Some(json!("abc123")));
         }
     }
 
@@ -187,6 +212,8 @@ mod tests {
             ("--site-vars=/no/such/file", "/no/such/file"),
             ("--refused-networks=ten", "\"ten\" is no network"),
             ("--allowed-networks=mirror.test:80", "is no network"),
+            ("--galaxy-server=hub.test", "is no address of a Galaxy server"),
+            ("--galaxy-token-file=/no/such/token", "/no/such/token"),
         ] {
             let error = applied(&[argument.into()]).unwrap_err();
             assert!(error.contains(part), "{argument}: {error}");

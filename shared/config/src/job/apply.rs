@@ -11,7 +11,7 @@ use crate::layout::flatten_nodesets::flatten;
 use crate::objects::{Combine, Combined, JobStanza, NodesetRef, RoleSource};
 use serde_json::{Map, Value as Json};
 use sluice_model::job::{
-    FrozenJob, GalaxyRole, NodeSet, Playbook, RequiredProject, RoleRepository, SecretUse,
+    FrozenJob, GalaxyRole, NodeSet, Playbook, RequiredProject, RoleRepository, RoleUse, SecretUse,
 };
 use sluice_model::{BranchName, ProjectName};
 use std::collections::{BTreeMap, BTreeSet};
@@ -50,7 +50,7 @@ pub(super) struct JobBuilder<'l> {
     /// Attributes that later definitions may not set.
     final_attributes: BTreeSet<String>,
     /// The roles of its playbooks, the child's before its parent's.
-    pub(super) roles: Vec<RoleRepository>,
+    pub(super) roles: Vec<RoleUse>,
     /// The secrets that children inherit (Z4.4).
     pub(super) shared_secrets: BTreeMap<String, SecretUse>,
     /// The object storage containers whose credentials children inherit (Z4.4, Z4.8).
@@ -462,31 +462,31 @@ impl<'l> JobBuilder<'l> {
         });
     }
 
-    /// Puts the role repositories of a definition before those of earlier definitions. Each project
-    /// stays once, with the newest settings. A `job` stanza implies its own repository, which an
-    /// entry does not. Roles of Ansible Galaxy are put before earlier ones too; of these, only
-    /// equal ones are merged. Unknown projects are left out without an error.
+    /// Puts the roles of a definition before those of earlier definitions. Each project stays once,
+    /// with the newest settings. A `job` stanza implies its own repository, which an entry does
+    /// not. Of roles from Ansible Galaxy only equal ones are merged. Unknown projects are left out
+    /// without an error.
     fn roles(&mut self, from: &JobStanza, origin: &Origin<'_>) {
         let source = origin.source;
         // As in Zuul, a definition implies its own repository's roles, and an entry adds only the
         // roles it names.
         let mut roles = match origin.form {
             Form::Entry => Vec::new(),
-            Form::Definition => vec![RoleRepository {
+            Form::Definition => vec![RoleUse::Zuul(RoleRepository {
                 connection: source.connection.clone(),
                 project: source.project.clone(),
                 target_name: source.project.role_name().to_owned(),
                 implicit: true,
-            }],
+            })],
         };
-        let (mut given, mut of_galaxy) = (Vec::new(), Vec::new());
+        let mut given = Vec::new();
         for role in from.roles.iter().flatten() {
             match &role.source {
                 RoleSource::Zuul(name) => {
                     let Some(found) = self.layout.project(name) else {
                         continue;
                     };
-                    given.push(RoleRepository {
+                    given.push(RoleUse::Zuul(RoleRepository {
                         connection: found.connection.clone(),
                         project: found.name.clone(),
                         target_name: role
@@ -494,27 +494,21 @@ impl<'l> JobBuilder<'l> {
                             .clone()
                             .unwrap_or_else(|| found.name.short_name().to_owned()),
                         implicit: false,
-                    });
+                    }));
                 }
-                RoleSource::Galaxy(name) => of_galaxy.push(GalaxyRole {
+                RoleSource::Galaxy(name) => given.push(RoleUse::Galaxy(GalaxyRole {
                     galaxy: name.clone(),
                     target_name: role.name.clone(),
-                    asked_by: (source.connection.clone(), source.project.clone()),
-                }),
+                    project: source.project.clone(),
+                    trusted: source.trust.is_trusted(),
+                })),
             }
         }
-        // As below: the child's roles come first, and each appears once.
-        of_galaxy.append(&mut self.job.run_time.galaxy_roles);
-        for role in of_galaxy {
-            if !self.job.run_time.galaxy_roles.contains(&role) {
-                self.job.run_time.galaxy_roles.push(role);
-            }
-        }
-        put_last(&mut roles, given, |role| role.project.clone());
+        put_last(&mut roles, given, RoleKey::of);
         // A child's roles come first, and its parent's stay (Z4.6).
-        let named: BTreeSet<ProjectName> = roles.iter().map(|role| role.project.clone()).collect();
+        let named: BTreeSet<RoleKey> = roles.iter().map(RoleKey::of).collect();
         let inherited = std::mem::take(&mut self.roles);
-        roles.extend(inherited.into_iter().filter(|role| !named.contains(&role.project)));
+        roles.extend(inherited.into_iter().filter(|role| !named.contains(&RoleKey::of(role))));
         self.roles = roles;
     }
 
@@ -543,6 +537,28 @@ impl<'l> JobBuilder<'l> {
             }
             for (name, variables) in &given.value {
                 deep_merge(into.entry(name.clone()).or_default(), variables);
+            }
+        }
+    }
+}
+
+/// What makes two roles of a job one: the newest stays.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+enum RoleKey {
+    /// A repository, whatever its name for playbooks.
+    Repository(ProjectName),
+    /// What is installed, where to, and who asks for it: trusted playbooks do not see what others
+    /// ask for.
+    Galaxy(String, Option<String>, ProjectName),
+}
+
+impl RoleKey {
+    /// Returns the key of a role.
+    fn of(role: &RoleUse) -> Self {
+        match role {
+            RoleUse::Zuul(role) => Self::Repository(role.project.clone()),
+            RoleUse::Galaxy(GalaxyRole { galaxy, target_name, project, .. }) => {
+                Self::Galaxy(galaxy.clone(), target_name.clone(), project.clone())
             }
         }
     }

@@ -7,7 +7,7 @@ use super::weight;
 use crate::fragment::Source;
 use crate::objects::{JobStanza, PlaybookRef};
 use serde_json::{Map, Value as Json};
-use sluice_model::job::{OidcToken, Playbook, SecretUse};
+use sluice_model::job::{OidcToken, Playbook, RoleUse, SecretUse};
 use std::collections::BTreeMap;
 
 type Secrets = BTreeMap<String, SecretUse>;
@@ -20,6 +20,16 @@ fn weight_of_secrets(secrets: &Secrets) -> usize {
         .values()
         .map(|secret| weight::of_members(1) + weight::of_value(&secret.data) + token(secret))
         .sum()
+}
+
+/// Returns the weight of what a role from Ansible Galaxy names, in bytes.
+fn weight_of_address(role: &RoleUse) -> usize {
+    match role {
+        RoleUse::Zuul(_) => 0,
+        RoleUse::Galaxy(role) => {
+            role.galaxy.len() + role.target_name.as_ref().map_or(0, String::len)
+        }
+    }
 }
 
 impl JobBuilder<'_> {
@@ -83,17 +93,26 @@ impl JobBuilder<'_> {
         // Each playbook stores the secrets it sees.
         let lists = [&from.pre_run, &from.run, &from.post_run];
         let count: usize = lists.into_iter().flatten().map(Vec::len).sum::<usize>() + 1;
+        let of_addresses: usize = self.roles.iter().map(weight_of_address).sum();
         let each = weight::of_members(1 + self.roles.len() + containers.len())
+            + of_addresses
             + weight_of_secrets(&secrets);
         self.budget.take(count.saturating_mul(each))?;
+        let is_trusted = origin.source.trust.is_trusted();
+        // What an untrusted project lets `ansible-galaxy` install never runs with the rights of a
+        // config project. Its repositories are used as they were merged.
+        let is_seen = |role: &&RoleUse| match role {
+            RoleUse::Zuul(_) => true,
+            RoleUse::Galaxy(role) => role.trusted || !is_trusted,
+        };
         let make = |playbook: &PlaybookRef| Playbook {
             connection: origin.source.connection.clone(),
             project: origin.source.project.clone(),
             branch: origin.source.branch.clone(),
             commit: None,
             path: playbook.path.clone(),
-            trusted: origin.source.trust.is_trusted(),
-            roles: self.roles.clone(),
+            trusted: is_trusted,
+            roles: self.roles.iter().filter(is_seen).cloned().collect(),
             secrets: secrets.clone(),
             containers: containers.clone(),
             semaphores: playbook.semaphores.clone(),

@@ -166,7 +166,7 @@ pub struct PlaybookRef {
 /// A role repository as a job names it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RoleRef {
-    /// The project, or the name on Ansible Galaxy.
+    /// The project, or what `ansible-galaxy` installs.
     pub source: RoleSource,
     /// The name of its directory.
     pub name: Option<String>,
@@ -178,7 +178,7 @@ pub struct RoleRef {
 pub enum RoleSource {
     /// A project of the tenant.
     Zuul(String),
-    /// Ansible Galaxy.
+    /// What `ansible-galaxy` installs, as written.
     Galaxy(String),
 }
 

@@ -5,7 +5,7 @@ use super::job::{JobStanza, PlaybookRef, RequiredProjectRef, RoleRef, RoleSource
 use super::read::{Diagnostics, Fields, members, text, untag, variable_name, variables};
 use crate::yaml::{Node, Value};
 use serde_json::{Map, Value as Json};
-use sluice_model::job::{JobDependency, SemaphoreUse};
+use sluice_model::job::{GalaxyRequirement, JobDependency, SemaphoreUse};
 use std::collections::BTreeMap;
 
 /// Reads a list whose members are a name, from which `bare` makes the result, or a mapping, from
@@ -102,8 +102,9 @@ pub(super) fn playbooks(node: &Node, attribute: &str, p: &mut Diagnostics) -> Ve
     )
 }
 
-/// Reads the repositories of roles: mappings with either `zuul` or `galaxy`; a single mapping is a
-/// list of one. Members with both or neither, and other values, are errors and left out.
+/// Reads roles: mappings with either `zuul` or `galaxy`; a single mapping is a list of one. Members
+/// with both or neither, and other values, are errors and left out. What `ansible-galaxy` must not
+/// install is an error.
 pub(super) fn roles(node: &Node, p: &mut Diagnostics) -> Vec<RoleRef> {
     let mut list = Vec::new();
     for member in members(node) {
@@ -116,6 +117,13 @@ pub(super) fn roles(node: &Node, p: &mut Diagnostics) -> Vec<RoleRef> {
         match (zuul, galaxy) {
             (Some(_), Some(_)) => {
                 p.syntax(member, "roles", "a role has either \"zuul\" or \"galaxy\", not both")
+            }
+            (None, Some(RoleSource::Galaxy(role))) => {
+                if let Err(refusal) = GalaxyRequirement::new(&role, name.as_deref()) {
+                    let message = format!("the role \"{role}\" cannot be installed: {refusal}");
+                    p.syntax(member, "roles", message);
+                }
+                list.push(RoleRef { source: RoleSource::Galaxy(role), name });
             }
             (Some(source), None) | (None, Some(source)) => list.push(RoleRef { source, name }),
             (None, None) => p.syntax(

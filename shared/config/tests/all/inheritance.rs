@@ -601,7 +601,7 @@ fn roles_extend_those_of_the_parent() {
         .sound();
     let graph = freeze(&layout, "master");
     let roles = |playbook: &Playbook| {
-        playbook.roles.iter().map(|role| role.target_name.clone()).collect::<Vec<_>>()
+        playbook.role_repositories().map(|role| role.target_name.clone()).collect::<Vec<_>>()
     };
     assert_eq!(roles(&graph.jobs[0].run[0]), ["project", "two", "config", "project1"]);
     assert_eq!(roles(&graph.jobs[0].pre_run[1]), ["config", "project1"]);

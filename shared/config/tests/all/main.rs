@@ -11,6 +11,7 @@ mod demo;
 mod diagnostics;
 mod examples;
 mod founding_examples;
+mod galaxy_roles;
 mod inheritance;
 mod job_kinds;
 mod layout;

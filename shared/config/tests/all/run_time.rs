@@ -206,43 +206,11 @@ fn a_host_replaces_the_nodes() {
     }
 }
 
-/// Z4.6, Z4.8: Galaxy roles and storage containers are frozen by name.
+/// Z4.8: storage containers are frozen by name.
 #[test]
-fn galaxy_roles_and_containers_are_frozen() {
-    let found = frozen(
-        "- job: {name: test, run: r, roles: [{galaxy: openstack.nova, name: nova}], auth: {swift: [{container: logs}]}}\n",
-    );
+fn storage_containers_are_frozen_by_name() {
+    let found = frozen("- job: {name: test, run: r, auth: {swift: [{container: logs}]}}\n");
     assert_eq!(found.run[0].containers, ["logs"]);
-    let role = &found.run_time.galaxy_roles[0];
-    assert_eq!(
-        (role.galaxy.as_str(), role.target_name.as_deref()),
-        ("openstack.nova", Some("nova"))
-    );
-}
-
-/// Z4.6: children extend Galaxy roles, each once, with the project that includes it. Roles of an
-/// untrusted project must not affect a trusted project's playbooks.
-#[test]
-fn galaxy_roles_are_extended_and_keep_their_origin() {
-    let config = format!(
-        "{BASE}- job: {{name: top, run: r, roles: [{{galaxy: a.b}}, {{galaxy: a.b, name: b}}]}}\n- job: {{name: top, timeout: 5, roles: [{{galaxy: a.b}}]}}\n"
-    );
-    let own = "- job: {name: test, parent: top, roles: [{galaxy: c.d}, {galaxy: a.b}]}\n- project: {check: {jobs: [test]}}\n";
-    let layout = tenant().file("org/config", &config).file("org/project", own).sound();
-    let found = frozen_by(&layout).run_time.galaxy_roles;
-    let diagnostics: Vec<(&str, Option<&str>, &str)> = found
-        .iter()
-        .map(|role| (role.galaxy.as_str(), role.target_name.as_deref(), role.asked_by.1.name()))
-        .collect();
-    assert_eq!(
-        diagnostics,
-        [
-            ("c.d", None, "org/project"),
-            ("a.b", None, "org/project"),
-            ("a.b", None, "org/config"),
-            ("a.b", Some("b"), "org/config"),
-        ]
-    );
 }
 
 /// Z4.4, Z4.8: storage credentials stay with their job unless its `auth` permits inheritance. A

@@ -594,7 +594,9 @@ fn a_list_adds_only_the_roles_that_it_names() {
             run.project.name(),
             if entry.starts_with("run") { "org/project" } else { "org/ansible-role-nginx" }
         );
-        run.roles.iter().map(|role| (role.target_name.clone(), role.implicit)).collect::<Vec<_>>()
+        run.role_repositories()
+            .map(|role| (role.target_name.clone(), role.implicit))
+            .collect::<Vec<_>>()
     };
     let role = |name: &str, implicit: bool| (name.to_owned(), implicit);
     // A listed repository keeps its own name, and so does a role named after its repository.

@@ -89,7 +89,7 @@ fn a_wrong_name_is_marked_itself_and_the_nearest_is_suggested() {
             Some("org/project"),
         ),
         (
-            "- job:\n    name: j\n    roles:\n      - galaxy: x\n      - zuul: org/projekt\n",
+            "- job:\n    name: j\n    roles:\n      - galaxy: a.b\n      - zuul: org/projekt\n",
             "roles",
             "org/projekt",
             Some("org/project"),

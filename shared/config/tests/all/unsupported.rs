@@ -199,7 +199,7 @@ fn alternatives_are_reported_only_if_none_is_available() {
     );
 }
 
-/// Z4.3, Z4.6, Z8.1, L1.1: unsupported job attributes are reported at definitions and
+/// Z4.3, Z8.1, L1.1: unsupported job attributes are reported at definitions and
 /// entries.
 #[test]
 fn unsupported_job_attributes_are_reported() {
@@ -208,7 +208,6 @@ fn unsupported_job_attributes_are_reported() {
 - job:
     name: odd
     run: r
-    roles: [{galaxy: a.b}]
     image-build-name: disk
 - job: {name: plain, run: r, ansible-version: 9}
 - pipeline: {name: asked, manager: independent, allow-parameters: true, allow-other-connections: false}
@@ -225,13 +224,17 @@ fn unsupported_job_attributes_are_reported() {
         (2, 0, 1, 1),
         "{diagnostics:#?}"
     );
-    for attribute in ["roles", "image-build-name"] {
+    for attribute in ["image-build-name"] {
         assert_eq!(of(&format!("job odd: \"{attribute}\": ")), 1, "{attribute}: {diagnostics:#?}");
     }
-    let entry = "- job: {name: unit, run: r}\n- project: {name: org/project, check: {jobs: [unit: {roles: [{galaxy: a.b}]}]}}\n";
-    assert_eq!(
-        warnings(entry),
-        ["job unit: \"roles\": roles from Ansible Galaxy are not supported yet"]
+    let entry = "- image: {name: disk, type: zuul}\n- job: {name: unit, run: r}\n- project: {name: org/project, check: {jobs: [unit: {image-build-name: disk}]}}\n";
+    let found = warnings(entry);
+    assert!(
+        found.contains(
+            &"job unit: \"image-build-name\": images that the job builds are not imported yet"
+                .to_owned()
+        ),
+        "{found:#?}"
     );
 }
 
@@ -449,14 +452,14 @@ fn objects_excluded_by_a_tenant_yield_no_warnings() {
         let main = format!(
             "- tenant: {{name: one, source: {{github: {{config-projects: [org/config], untrusted-projects: [org/project: {{{said}}}]}}}}}}\n"
         );
-        let tenant = tenant_of(&main).file("org/config", BASE);
+        let image = format!("{BASE}- image: {{name: disk, type: zuul}}\n");
+        let tenant = tenant_of(&main).file("org/config", &image);
         let layout = tenant
-            .file("org/project", "- job: {name: s, run: r, roles: [{galaxy: a.b}]}\n")
+            .file("org/project", "- job: {name: s, run: r, image-build-name: disk}\n")
             .sound();
         let found = layout.ignored_attributes();
-        let diagnostics = found
-            .iter()
-            .filter(|warning| warning.diagnostic.message.contains("roles from Ansible Galaxy"));
+        let diagnostics =
+            found.iter().filter(|warning| warning.diagnostic.message.contains("image-build-name"));
         assert_eq!(diagnostics.count(), expected, "{said}: {found:#?}");
     }
 }

@@ -205,6 +205,7 @@ pub fn a_text(path: &[String]) -> &'static str {
         "topic" => "zuul/{pipeline}/{project}",
         "parameters" | "secrets" => "a_name",
         "dependencies" => "other",
+        "galaxy" => "org.role",
         _ => "a-name",
     }
 }

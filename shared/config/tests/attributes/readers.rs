@@ -64,10 +64,8 @@ const NOT_ACTING: &[&str] = &[
 ];
 
 /// Fields that no acting code reads, with their object and attribute in the list.
-const UNREAD: &[(&str, &str, &str, &str)] = &[
-    ("RunTime", "galaxy_roles", "job", "roles"),
-    ("TenantConfig", "report_build_page", "tenant", "report-build-page"),
-];
+const UNREAD: &[(&str, &str, &str, &str)] =
+    &[("TenantConfig", "report_build_page", "tenant", "report-build-page")];
 
 /// Fields that methods of their own type read, by the method.
 const READ_BY_METHODS: &[(&str, &str, &str)] = &[

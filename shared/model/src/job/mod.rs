@@ -1,11 +1,13 @@
 //! A job frozen for one item. It holds everything an executor needs and leaves no decision open
 //! (Z4.7).
 
+mod galaxy;
 mod run_time;
 
+pub use galaxy::{GalaxyRefusal, GalaxyRequirement, GalaxyRole, GalaxySource};
 pub use run_time::{
-    ExternalHost, Fingerprint, GalaxyRole, HostLogin, IncludeVars, JobKind, OidcToken, RunTime,
-    SecretExposure, Tristate, VarsSource, WorkspaceCheckout, is_container_name,
+    ExternalHost, Fingerprint, HostLogin, IncludeVars, JobKind, OidcToken, RunTime, SecretExposure,
+    Tristate, VarsSource, WorkspaceCheckout, is_container_name,
 };
 
 use crate::{BranchName, ConnectionName, JobName, LabelName, ProjectName, git::Oid, id::digest};
@@ -357,9 +359,9 @@ pub struct Playbook {
     pub path: String,
     /// Whether it comes from a config project (Z7.5).
     pub trusted: bool,
-    /// Role repositories that it uses.
+    /// The roles that it uses, in the order in which they are searched.
     #[serde(default)]
-    pub roles: Vec<RoleRepository>,
+    pub roles: Vec<RoleUse>,
     /// Secrets that it may use, by variable name (Z5.5).
     #[serde(default)]
     pub secrets: BTreeMap<String, SecretUse>,
@@ -394,6 +396,39 @@ pub fn playbook_files(name: &str) -> Vec<String> {
     below
         .flat_map(|folder| ["", ".yaml", ".yml"].map(|suffix| format!("{folder}{name}{suffix}")))
         .collect()
+}
+
+impl Playbook {
+    /// Returns the repositories of its roles, without roles from Ansible Galaxy.
+    pub fn role_repositories(&self) -> impl Iterator<Item = &RoleRepository> {
+        self.roles.iter().filter_map(RoleUse::repository)
+    }
+}
+
+/// Roles that a playbook uses (Z4.6).
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(untagged)]
+pub enum RoleUse {
+    /// Those in a repository.
+    Zuul(RoleRepository),
+    /// One that `ansible-galaxy` installs.
+    Galaxy(GalaxyRole),
+}
+
+impl RoleUse {
+    /// Returns the repository; `None` for a role from Ansible Galaxy.
+    pub fn repository(&self) -> Option<&RoleRepository> {
+        match self {
+            Self::Zuul(role) => Some(role),
+            Self::Galaxy(_) => None,
+        }
+    }
+}
+
+impl From<RoleRepository> for RoleUse {
+    fn from(role: RoleRepository) -> Self {
+        Self::Zuul(role)
+    }
 }
 
 /// A repository with Ansible roles (Z4.6).

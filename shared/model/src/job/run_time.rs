@@ -57,9 +57,6 @@ pub struct RunTime {
     /// The host that it runs on instead of nodes (Z8.1).
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host: Option<ExternalHost>,
-    /// Roles from Ansible Galaxy (Z4.6).
-    #[serde(skip_serializing_if = "Vec::is_empty")]
-    pub galaxy_roles: Vec<GalaxyRole>,
     /// Whether `run` lists candidate files, of which the first existing one runs (Z4.9).
     #[serde(skip_serializing_if = "is_default")]
     pub implied_run: bool,
@@ -325,17 +322,6 @@ impl Fingerprint {
         (bytes.len() == 16 && bytes.iter().all(is_byte))
             .then(|| Self::Md5(bytes.join(":").to_ascii_lowercase()))
     }
-}
-
-/// A role from Ansible Galaxy.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct GalaxyRole {
-    /// Its name on Galaxy.
-    pub galaxy: String,
-    /// The directory in which it is placed; `None` for its own name.
-    pub target_name: Option<String>,
-    /// The connection and project whose job definition includes it.
-    pub asked_by: (ConnectionName, ProjectName),
 }
 
 /// A token that is issued to a job instead of a secret's values (a secret's `oidc`).

@@ -138,7 +138,7 @@ fn playbook_projects(list: &[Playbook]) -> Vec<String> {
 
 /// Returns the projects that a playbook takes roles from, in their order.
 fn roles(playbook: &Playbook) -> Vec<String> {
-    playbook.roles.iter().map(|role| role.project.name().to_owned()).collect()
+    playbook.role_repositories().map(|role| role.project.name().to_owned()).collect()
 }
 
 /// Z2.1, Z2.5, Z4.9: jobs of an included file run playbooks of the first config project that has

@@ -55,7 +55,6 @@ pub const IGNORED_ATTRIBUTES: &[IgnoredAttribute] = &[
         "what the job returns",
         "images that the job builds are not imported yet",
     ),
-    partly("job", "roles", "roles of Galaxy", "roles from Ansible Galaxy are not supported yet"),
     ignored("node", "aliases", NO_EFFECT),
     ignored("node", "architecture", NO_EFFECT),
     partly("node", "az", "several zones of one label", NO_EFFECT),

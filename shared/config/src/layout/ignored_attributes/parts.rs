@@ -1,7 +1,7 @@
 //! Attributes of jobs and provider objects that are parsed but not supported yet.
 
 use super::list;
-use crate::objects::{JobStanza, ProviderObject, RoleSource, Span};
+use crate::objects::{JobStanza, ProviderObject, Span};
 use serde_json::{Map, Value as Json};
 use std::collections::BTreeSet;
 
@@ -20,9 +20,6 @@ pub(super) fn of_job(job: &JobStanza) -> Vec<(&'static str, Span, String)> {
 /// attributes that are not ignored.
 fn is_used(job: &JobStanza, attribute: &str) -> bool {
     match attribute {
-        "roles" => {
-            job.roles.iter().flatten().any(|role| matches!(role.source, RoleSource::Galaxy(_)))
-        }
         "image-build-name" => job.image_build_name.is_some(),
         _ => false,
     }

@@ -112,6 +112,7 @@ pub fn another(value: &Json) -> Json {
             "a-name" => json!("b-name"),
             "a_name" => json!("b_name"),
             "other" => json!("more"),
+            "org.role" => json!("org.another"),
             text => json!(text),
         },
         Json::Number(_) => json!(7),
