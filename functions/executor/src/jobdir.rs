@@ -235,7 +235,8 @@ impl Drop for RuntimeRemoval<'_> {
 /// `None` if the file cannot be read.
 fn gathered_facts(path: &Path) -> Option<Vec<u8>> {
     let mut facts: Map<String, Value> = serde_json::from_slice(&fs::read(path).ok()?).ok()?;
-    let about_gathering = ["module_setup", "gather_subset"];
+    // Without the last one, the next playbook would gather them again.
+    let about_gathering = ["module_setup", "gather_subset", "_ansible_facts_gathered"];
     facts.retain(|name, _| {
         name.starts_with("ansible_")
             || name.starts_with("discovered_interpreter_")

@@ -344,6 +344,7 @@ impl PreparedBuild<'_> {
             inventory: &inventory,
             vars: self.vars(playbook, results),
             secrets,
+            known_hosts: self.reached_hosts(),
             timeout,
             record_bytes_max: self.record_bytes_left,
             failure_output: &failure_output,
@@ -404,6 +405,14 @@ impl PreparedBuild<'_> {
             let found = home_files::unlisted(&state.home, &playbook.preserve_home_paths);
             self.left_files.extend(found);
         }
+    }
+
+    /// Returns the hosts that were reached and have a Python, but for those that a playbook lost.
+    fn reached_hosts(&self) -> Vec<&str> {
+        let is_reached = |name: &&str| {
+            self.nodes.interpreters.contains_key(*name) && !self.unreachable.contains(*name)
+        };
+        inventory::hosts(self.attempt.job).iter().map(|host| host.name).filter(is_reached).collect()
     }
 
     /// Returns what all playbooks of the build share.
@@ -548,6 +557,8 @@ impl PreparedBuild<'_> {
             inventory: &inventory,
             vars,
             secrets: Map::new(),
+            // Its own plays gather what it needs.
+            known_hosts: Vec::new(),
             timeout,
             // No entry in job-output.json.
             record_bytes_max: 0,

@@ -107,6 +107,9 @@ pub struct PlaybookInputs<'a> {
     pub vars: Map<String, Value>,
     /// The plaintext secrets by variable name.
     pub secrets: Map<String, Value>,
+    /// The hosts about which it knows the basic facts from its first task on, whether it gathers
+    /// facts or not, as after Zuul's setup. Only facts that are not cached are gathered before.
+    pub known_hosts: Vec<&'a str>,
     /// The time limit.
     pub timeout: Duration,
     /// The memory that its entry in `job-output.json` may take, in bytes.
@@ -208,7 +211,7 @@ async fn watch(
     outcome: &mut PlaybookOutcome,
 ) -> PlaybookEnd {
     let started = Receiver::open(&files.socket)
-        .and_then(|receiver| Ok((receiver, spawn(context, playbook, files, inputs.streams)?)));
+        .and_then(|receiver| Ok((receiver, spawn(context, playbook, files, &inputs)?)));
     let (mut receiver, mut ansible) = match started {
         Ok(started) => started,
         Err(error) => {
@@ -379,9 +382,11 @@ fn spawn(
     context: &PlaybookContext<'_>,
     playbook: &PreparedPlaybook,
     files: &PlaybookFiles,
-    streams: CommandStreams,
+    inputs: &PlaybookInputs<'_>,
 ) -> std::io::Result<Group> {
     let jobdir = context.jobdir;
+    let patterns: Vec<&str> = inputs.failure_output.iter().map(Pattern::as_str).collect();
+    let splits = inputs.streams == CommandStreams::Split;
     let text = |path: &Path| path.display().to_string();
     let mut environment = BTreeMap::from([
         ("HOME", text(&jobdir.home)),
@@ -391,8 +396,8 @@ fn spawn(
         ("ANSIBLE_HOME", text(&jobdir.dot_ansible)),
         ("SLUICE_LOG_SOCKET", text(&files.socket)),
         ("ZUUL_JOBDIR", text(&jobdir.root)),
-        ("ZUUL_JOB_FAILURE_OUTPUT", "[]".to_owned()),
-        ("ZUUL_ANSIBLE_SPLIT_STREAMS", python_bool(streams == CommandStreams::Split).to_owned()),
+        ("ZUUL_JOB_FAILURE_OUTPUT", json!(patterns).to_string()),
+        ("ZUUL_ANSIBLE_SPLIT_STREAMS", python_bool(splits).to_owned()),
         ("ZUUL_OUTPUT_MAX_BYTES", context.settings.log_bytes_max.to_string()),
     ]);
     if let Some(agent) = context.agent {
@@ -425,7 +430,11 @@ fn spawn(
     if files.secrets.exists() {
         command.arg("-e").arg(format!("@{}", files.secrets.display()));
     }
-    command.arg("-e").arg(format!("@{}", files.vars.display())).arg(&playbook.file);
+    command.arg("-e").arg(format!("@{}", files.vars.display()));
+    if files.setup.exists() {
+        command.arg(&files.setup);
+    }
+    command.arg(&playbook.file);
     Group::spawn(&mut command)
 }
 
@@ -457,6 +466,9 @@ struct PlaybookFiles {
     configuration: PathBuf,
     /// The path of the inventory.
     inventory: PathBuf,
+    /// The path of the executor's own playbook that gathers facts, which runs first if it exists.
+    /// The callback plugin knows it by its name, and shows nothing of it.
+    setup: PathBuf,
     /// The path of the extra variables.
     vars: PathBuf,
     /// The path of the secrets.
@@ -472,6 +484,7 @@ impl PlaybookFiles {
         Self {
             configuration: directory.join("ansible.cfg"),
             inventory: directory.join("inventory.yaml"),
+            setup: directory.join("setup.yaml"),
             vars: directory.join("vars.json"),
             // In memory, and removed as soon as Ansible has read it.
             secrets: jobdir.runtime.root.join(format!("{}-secrets.json", playbook.name())),
@@ -480,8 +493,9 @@ impl PlaybookFiles {
         }
     }
 
-    /// Writes configuration, inventory and variables of one playbook run, and its secrets if it has
-    /// any. An error if the file of the secrets exists; other files are replaced.
+    /// Writes configuration, inventory and variables of one playbook run, its secrets if it has
+    /// any, and the playbook that gathers facts if it needs some. An error if the file of the
+    /// secrets exists; other files are replaced.
     fn write(
         &self,
         context: &PlaybookContext<'_>,
@@ -492,6 +506,12 @@ impl PlaybookFiles {
         std::fs::write(&self.configuration, configuration(context, playbook))?;
         std::fs::write(&self.inventory, inputs.inventory.to_string())?;
         std::fs::write(&self.vars, json!(inputs.vars).to_string())?;
+        let facts = context.jobdir.state_of(&playbook.state_owner())?.facts;
+        let mut unknown = inputs.known_hosts.clone();
+        unknown.retain(|host| !facts.join(host).exists());
+        if !unknown.is_empty() {
+            std::fs::write(&self.setup, setup_playbook(&unknown).to_string())?;
+        }
         if !inputs.secrets.is_empty() {
             if playbook.trust == CodeTrust::Trusted {
                 context.jobdir.keep_trusted_facts()?;
@@ -506,6 +526,18 @@ impl PlaybookFiles {
         // The file may already be removed.
         let _ = std::fs::remove_file(&self.secrets);
     }
+}
+
+/// Returns the playbook that gathers the basic facts about these hosts, as Zuul does before the
+/// first playbook. What goes wrong in it is left to the job's own plays to find.
+fn setup_playbook(hosts: &[&str]) -> Value {
+    json!([{
+        "hosts": hosts,
+        "gather_facts": false,
+        "ignore_errors": true,
+        "ignore_unreachable": true,
+        "tasks": [{ "ansible.builtin.setup": { "gather_subset": ["!all"] } }],
+    }])
 }
 
 /// Returns the content of the run's `ansible.cfg`: the executor's plugins, the playbook's role

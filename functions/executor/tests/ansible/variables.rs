@@ -1,5 +1,5 @@
-//! The job's environment: variable files (`include-vars`), and which repositories
-//! are put in place.
+//! The job's environment: variable files (`include-vars`), facts about nodes, and which
+//! repositories are put in place.
 
 use crate::support::*;
 use serde_json::{Value, json};
@@ -148,4 +148,38 @@ async fn repositories_that_a_job_does_without_are_not_put_in_place() {
         })
         .await
     );
+}
+
+/// Z7.1: like after Zuul's setup, plays know the basic facts about nodes whether they gather facts
+/// or not, and what one playbook has gathered, the next one need not.
+#[tokio::test]
+async fn plays_know_basic_facts_without_gathering_and_gather_all_once() {
+    let pre = "- {hosts: localhost, gather_facts: false, tasks: [assert: {that: hostvars.one.ansible_distribution is defined}]}\n\
+               - {hosts: all, gather_facts: false, tasks: [assert: {that: zuul_user_dir == ansible_user_dir}]}\n";
+    let run = "- {hosts: all, tasks: [assert: {that: ansible_default_ipv4 is defined}]}\n";
+    let files =
+        [(CONFIG, "pre.yaml", pre), (CONFIG, "gather.yaml", run), (PROJECT, "run.yaml", run)];
+    let mut story = Story::new(&files).with_nodes(&["one"], &[]);
+    story.job.pre_run = vec![story.trusted("pre"), story.trusted("gather")];
+    story.job.run = vec![untrusted("run")];
+    let outcome = story.run().await;
+    assert_eq!(outcome.ended.result, BuildResult::Success, "{}", outcome.log);
+    // Gathering the basic facts is no part of the job.
+    let playbooks: Value =
+        serde_json::from_str(&outcome.read("work/logs/job-output.json")).unwrap();
+    assert_eq!(playbooks[0]["plays"].as_array().map(Vec::len), Some(2), "{playbooks}");
+    assert_eq!(playbooks[0]["stats"]["one"]["ok"], 1, "{playbooks}");
+    assert_eq!(outcome.log.matches("TASK [Gathering Facts]").count(), 1, "{}", outcome.log);
+}
+
+/// Z7.4: the build says which of its assertions failed.
+#[tokio::test]
+async fn a_failed_assertion_is_named() {
+    let run = "- {hosts: localhost, tasks: [assert: {that: [1 == 1, 1 == 2]}]}\n";
+    let mut story = Story::new(&[(PROJECT, "run.yaml", run)]);
+    story.job.run = vec![untrusted("run")];
+    let outcome = story.run().await;
+    let detail = outcome.ended.detail.clone().unwrap_or_default();
+    assert!(detail.contains("Assertion failed: 1 == 2"), "{detail}");
+    assert!(outcome.log.contains("ERROR: Assertion failed: 1 == 2"), "{}", outcome.log);
 }

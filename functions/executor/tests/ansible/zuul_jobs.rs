@@ -1,9 +1,10 @@
 //! Roles of zuul-jobs, unmodified, each in a real build on machines with a root of their own
 //! (Z7.1, Z7.7). `SLUICE_ZUUL_JOBS` names a copy of zuul-jobs; without it nothing is run.
 //!
-//! Each directory below `tests/ansible/zuul_jobs` is a build: `build.yaml` says which roles it
-//! shows, on which nodes and with which variables; `pre.yaml` and `post.yaml` are playbooks of the
-//! config project, `run.yaml` one of the project under test, with the files in `project/`.
+//! Each directory below `tests/ansible/zuul_jobs` is a build, which runs with each version of
+//! Ansible: `build.yaml` says which roles it shows, on which nodes and with which variables;
+//! `pre.yaml` and `post.yaml` are playbooks of the config project, `run.yaml` one of the project
+//! under test, with the files in `project/`. `not_run.yaml` lists the roles that no build shows.
 
 use crate::support::*;
 use aws_credential_types::Credentials;
@@ -18,10 +19,10 @@ use sluice_cloud::{
 use sluice_emulator::data::{DataOptions, Front, Principal, SecretAccessKey, serve};
 use sluice_emulator::ec2::{Ec2, Ec2Options, remove_left};
 use sluice_model::build::BuildResult;
+use sluice_model::job::ANSIBLE_VERSIONS;
 use sluice_model::node::NodeAccess;
 use sluice_pool::{CheckFact, InstanceState};
 use std::collections::{BTreeMap, BTreeSet};
-use std::fmt::Write as _;
 use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,6 +39,12 @@ const BUILDS_AT_ONCE: usize = 4;
 const MACHINE_SECONDS: u64 = 60;
 /// The limit for a build, in seconds.
 const BUILD_SECONDS: u64 = 900;
+/// Settings of package clients that nodes take from this machine, where it has them, as a site
+/// gives its nodes a mirror; those of apt are in the image.
+const PACKAGE_SETTINGS: [&str; 4] =
+    ["PIP_INDEX_URL", "PIP_EXTRA_INDEX_URL", "PIP_TRUSTED_HOST", "NPM_CONFIG_REGISTRY"];
+/// The bucket for logs of builds.
+const LOG_BUCKET: &str = "logs";
 /// The page with the results.
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ansible.md");
 
@@ -46,20 +53,17 @@ const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/ansible.md")
 #[serde(deny_unknown_fields, rename_all = "kebab-case")]
 struct RoleBuild {
     /// The roles that it shows.
+    #[serde(default)]
     roles: Vec<String>,
+    /// The roles that it shows to fail, by reason.
+    #[serde(default)]
+    fails: BTreeMap<String, Vec<String>>,
     /// The names of its nodes.
     #[serde(default)]
     nodes: Vec<String>,
     /// Variables of the job.
     #[serde(default)]
     vars: Map<String, Value>,
-    /// The versions of Ansible with which it runs.
-    #[serde(default = "newest")]
-    ansible_versions: Vec<String>,
-}
-
-fn newest() -> Vec<String> {
-    vec!["11".to_owned()]
 }
 
 fn directory() -> PathBuf {
@@ -69,6 +73,7 @@ fn directory() -> PathBuf {
 /// Returns the builds by name.
 fn builds() -> BTreeMap<String, RoleBuild> {
     let entries = std::fs::read_dir(directory()).unwrap().map(|entry| entry.unwrap().path());
+    let entries = entries.filter(|path| path.is_dir());
     let read = |path: PathBuf| {
         let text = std::fs::read_to_string(path.join("build.yaml")).unwrap();
         let name = path.file_name().unwrap().to_str().unwrap().to_owned();
@@ -76,6 +81,43 @@ fn builds() -> BTreeMap<String, RoleBuild> {
         (name, build)
     };
     entries.map(read).collect()
+}
+
+/// Returns the table of the page: for each role its result and the build that shows it. `failed`
+/// has the builds that failed, as `(build, version of Ansible)`. Only the roles of `builds` and of
+/// `not_run`, which has roles by reason, are in it.
+fn table(
+    builds: &BTreeMap<String, RoleBuild>,
+    not_run: &BTreeMap<String, Vec<String>>,
+    failed: &[(String, String)],
+) -> String {
+    let mut rows = BTreeSet::new();
+    for (name, build) in builds {
+        let with = failed.iter().filter(|(build, _)| build == name);
+        let with: Vec<&str> = with.map(|(_, version)| version.as_str()).collect();
+        let mut add = |role: &str, result: &str| {
+            let result = match with.as_slice() {
+                [] => result.to_owned(),
+                versions => format!("FAILED with Ansible {}", versions.join(" and ")),
+            };
+            rows.insert((role.to_owned(), format!("{result} | `{name}`")));
+        };
+        build.roles.iter().for_each(|role| add(role, "passed"));
+        for (why, roles) in &build.fails {
+            roles.iter().for_each(|role| add(role, &format!("fails: {why}")));
+        }
+    }
+    for (why, roles) in not_run {
+        rows.extend(roles.iter().map(|role| (role.clone(), format!("not run: {why} |"))));
+    }
+    let rows = rows.iter().map(|(role, result)| format!("| `{role}` | {result} |\n"));
+    "| role | result | build |\n|---|---|---|\n".to_owned() + &rows.collect::<String>()
+}
+
+/// Returns the roles that no build shows, by reason.
+fn not_run() -> BTreeMap<String, Vec<String>> {
+    let text = std::fs::read_to_string(directory().join("not_run.yaml")).unwrap();
+    serde_yaml::from_str(&text).unwrap()
 }
 
 /// An emulator of EC2, with machines that have files, packages and a network of their own, and of
@@ -102,6 +144,7 @@ impl Cloud {
         let front = Front::open(&directory.path().join("data"), DataOptions::default()).unwrap();
         let (id, secret) = ACCESS_KEY;
         front.keys().insert(id, Principal::new("launcher"), SecretAccessKey::new(secret));
+        front.s3().ensure_bucket(LOG_BUCKET).unwrap();
         let ec2 = Ec2::open(Ec2Options::new(directory.path().join("ec2"))).unwrap();
         front.add("ec2", Arc::new(ec2.clone()));
         let (address, _) = serve(front, 0).await.unwrap();
@@ -208,7 +251,12 @@ async fn run(
         "s3_endpoint": cloud.endpoint,
         "s3_access_key": ACCESS_KEY.0,
         "s3_secret_key": ACCESS_KEY.1,
+        "s3_bucket": LOG_BUCKET,
     })));
+    let settings = PACKAGE_SETTINGS.map(|name| Some((name.to_owned(), std::env::var(name).ok()?)));
+    let settings: BTreeMap<String, String> = settings.into_iter().flatten().collect();
+    let site = vars(json!({ "site_environment": settings }));
+    story.setup.push(Box::new(move |settings| settings.site_vars = site));
     let names: Vec<&str> = build.nodes.iter().map(String::as_str).collect();
     story.name_nodes(&names, &[]);
     for node in &names {
@@ -244,11 +292,11 @@ async fn roles_of_zuul_jobs_run_unmodified() {
     }
     let only = std::env::var(ONLY).unwrap_or_default();
     let is_chosen = |name: &str| only.is_empty() || only.split(',').any(|one| one == name);
-    let builds: Vec<(String, RoleBuild)> =
+    let builds: BTreeMap<String, RoleBuild> =
         builds().into_iter().filter(|(name, _)| is_chosen(name)).collect();
     assert!(!builds.is_empty(), "{ONLY}={only} names no build");
     let each = builds.iter().flat_map(|(name, build)| {
-        build.ansible_versions.iter().map(move |version| (name, build, version))
+        ANSIBLE_VERSIONS.map(move |version| (name.as_str(), build, version))
     });
     let (cloud, copy) = (&cloud, copy.as_path());
     let runs = each.map(|(name, build, version)| async move {
@@ -256,40 +304,40 @@ async fn roles_of_zuul_jobs_run_unmodified() {
         let ended = run(cloud, copy, name, build, version).await;
         let said = if ended.is_ok() { "passed" } else { "FAILED" };
         let seconds = started.elapsed().as_secs();
-        let roles = build.roles.len();
         let mut shown = std::io::stderr();
         let log = ended.err().unwrap_or_default();
-        let _ =
-            writeln!(shown, "{name}, Ansible {version}, {roles} roles: {said}, {seconds} s{log}");
-        if log.is_empty() { Ok(()) } else { Err(format!("{name} with Ansible {version}")) }
+        let _ = writeln!(shown, "{name}, Ansible {version}: {said}, {seconds} s{log}");
+        (!log.is_empty()).then(|| (name.to_owned(), version.to_owned()))
     });
-    let ended: Vec<Result<(), String>> =
+    let ended: Vec<Option<(String, String)>> =
         futures::stream::iter(runs).buffer_unordered(BUILDS_AT_ONCE).collect().await;
     cloud.ec2.shut_down().await;
-    let failed: Vec<String> = ended.into_iter().filter_map(Result::err).collect();
-    assert!(failed.is_empty(), "{}", failed.join(", "));
+    let mut failed: Vec<(String, String)> = ended.into_iter().flatten().collect();
+    failed.sort();
+    let others = if only.is_empty() { not_run() } else { BTreeMap::new() };
+    let table = table(&builds, &others, &failed);
+    let _ = writeln!(shown, "\n{table}");
+    let is_listed = |role: &String| table.contains(&format!("\n| `{role}` |"));
+    let roles = std::fs::read_dir(copy.join("roles")).unwrap().map(|entry| entry.unwrap());
+    let roles = roles.filter(|entry| entry.path().is_dir());
+    let roles = roles.map(|entry| entry.file_name().to_string_lossy().into_owned());
+    let unknown: BTreeSet<String> = roles.filter(|role| !is_listed(role)).collect();
+    if only.is_empty() && !unknown.is_empty() {
+        let _ = writeln!(shown, "The copy has other roles too: {unknown:?}");
+    }
+    assert!(failed.is_empty(), "{failed:?}");
 }
 
-/// Z7.7: the page lists each role once, as one that a build shows or with the reason why none does.
+/// Z7.7: the page has the results of a whole run, each role once.
 #[test]
-fn the_page_about_zuul_jobs_names_the_roles_that_the_builds_show() {
-    let builds = builds();
-    let shown: BTreeSet<&str> =
-        builds.values().flat_map(|build| &build.roles).map(String::as_str).collect();
+fn the_page_about_zuul_jobs_has_the_table_that_the_builds_print() {
+    let (builds, not_run) = (builds(), not_run());
+    let expected = table(&builds, &not_run, &[]);
     let page = std::fs::read_to_string(PAGE).unwrap();
-    let rows = page.lines().filter_map(|line| line.strip_prefix("| `")?.split_once("` | "));
-    let mut built = BTreeSet::new();
-    let mut twice = String::new();
-    let mut seen = BTreeSet::new();
-    for (role, result) in rows {
-        if !seen.insert(role) {
-            let _ = write!(twice, "{role} ");
-        }
-        if result.starts_with("passed") || result.starts_with("not confirmed") {
-            built.insert(role);
-        }
-    }
-    assert_eq!(twice, "");
-    assert_eq!(built, shown);
-    assert!(shown.len() >= 40, "{}", shown.len());
+    assert!(page.contains(&expected), "the page lacks this table:\n{expected}");
+    let roles: Vec<&str> = expected.lines().filter_map(|line| line.split('`').nth(1)).collect();
+    let once: BTreeSet<&&str> = roles.iter().collect();
+    assert_eq!(once.len(), roles.len(), "a role is there twice");
+    let passed = builds.values().map(|build| build.roles.len()).sum::<usize>();
+    assert!(passed >= 40, "{passed}");
 }

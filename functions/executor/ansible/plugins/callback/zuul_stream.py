@@ -73,6 +73,9 @@ class CallbackModule(CallbackBase):
         self._socket.connect(os.environ["SLUICE_LOG_SOCKET"])
         self._phase = ""
         self._play = ""
+        # Whether the executor's own playbook runs, which gathers facts before that of the job; what it has counted.
+        self._is_setup = False
+        self._setup_counts = {}
         self._split_streams = os.environ.get("ZUUL_ANSIBLE_SPLIT_STREAMS") == "True"
         # Host and task of each result whose output is in the log already.
         self._streamed = set()
@@ -81,6 +84,8 @@ class CallbackModule(CallbackBase):
     # Messages to the executor.
 
     def _send(self, event, **fields):
+        if self._is_setup:
+            return
         try:
             text = json.dumps({"event": event, **fields}, ensure_ascii=False)
             # Half of a surrogate pair, by which Python writes a byte that is no UTF-8, is no valid JSON.
@@ -115,6 +120,8 @@ class CallbackModule(CallbackBase):
     # Plays and tasks.
 
     def v2_playbook_on_start(self, playbook):
+        setup = os.path.join(os.path.dirname(os.environ["ANSIBLE_CONFIG"]), "setup.yaml")
+        self._is_setup = playbook._file_name == setup
         self._send("started")
 
     def v2_playbook_on_play_start(self, play):
@@ -207,10 +214,17 @@ class CallbackModule(CallbackBase):
         self._host_log(result._host.get_name(), "FAILED - RETRYING: {} ({} retries left).".format(result._task.get_name(), left))
 
     def v2_playbook_on_stats(self, stats):
+        if self._is_setup:
+            self._setup_counts = {host: dict(stats.summarize(host)) for host in stats.processed}
+            return
         self._log("\nPLAY RECAP")
         counts = {}
         for host in sorted(stats.processed):
-            counts[host] = dict(stats.summarize(host))
+            before = self._setup_counts.get(host, {})
+            counted = {key: count - before.get(key, 0) for key, count in stats.summarize(host).items()}
+            if host in self._setup_counts and not any(counted.values()):
+                continue
+            counts[host] = counted
             line = " ".join(
                 "{}: {}".format(word, counts[host].get(key, 0))
                 for word, key in (
@@ -243,6 +257,8 @@ class CallbackModule(CallbackBase):
         message, code = None, None
         if not is_hidden:
             message, code = data.get("msg"), data.get("rc")
+            if "assertion" in data and isinstance(message, str):
+                message = "{}: {}".format(message, data["assertion"])
             if not isinstance(message, str) or message.strip() in ("", "non-zero return code"):
                 texts = [data.get("stderr"), data.get("stdout")]
                 lines = [line for text in texts if isinstance(text, str) for line in text.strip().splitlines()[-1:]]
@@ -279,6 +295,8 @@ class CallbackModule(CallbackBase):
         for warning in data.get("warnings") or []:
             self._host_log(host, "[WARNING]: {}".format(warning))
         text = data.get("msg")
+        if "assertion" in data and isinstance(text, str):
+            text = "{}: {}".format(text, data["assertion"])
         if task.action.rsplit(".", 1)[-1] == "debug" and "msg" not in data:
             shown = {key: item for key, item in data.items() if key not in ORDINARY and not key.startswith("_")}
             text = json.dumps(shown, indent=2, sort_keys=True, default=str)
