@@ -307,6 +307,14 @@ async fn a_paused_executor_loses_its_build_to_another_one_that_collects_the_logs
     })
     .await
     .unwrap();
+    // The connection goes through the executor: while it is paused, nothing begins on the node.
+    let log = format!("{}api/tenant/demo/build/{}/log", system.web_root(), running.build);
+    until("the node to count", async || {
+        let log = client.text(&log).await?;
+        Ok(log.is_some_and(|log| log.contains("| the node counts")).then_some(()))
+    })
+    .await
+    .unwrap();
     send_signal("-STOP", paused);
     let ended = until("the build to be ended by the second executor", async || {
         Ok(run_of_first().await?.filter(|run| matches!(run.phase, Phase::Ended(_))))
