@@ -181,7 +181,8 @@ impl Repo {
         }
     }
 
-    fn packs(&self) -> Packs {
+    /// Packs the repository and returns its packs.
+    pub fn packs(&self) -> Packs {
         self.git(&["repack", "-adq"]);
         let directory = self.directory.path().join(".git/objects/pack");
         let files = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path());
