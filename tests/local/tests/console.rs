@@ -53,8 +53,10 @@ impl Delays {
         self.rest.push_str(part);
         while let Some((line, rest)) = self.rest.split_once('\n') {
             // Of two times, the earlier one is less than half a day before the later one.
-            let after = |from: Duration, to: Duration| (to + DAY - from).as_micros() % DAY.as_micros();
-            if let Some(at) = printed(line).filter(|at| after(self.begun, *at) < DAY.as_micros() / 2)
+            let after =
+                |from: Duration, to: Duration| (to + DAY - from).as_micros() % DAY.as_micros();
+            if let Some(at) =
+                printed(line).filter(|at| after(self.begun, *at) < DAY.as_micros() / 2)
             {
                 self.of_lines.push(Duration::from_micros(after(at, now) as u64));
             }

@@ -11,8 +11,8 @@ use sluice_local_tests::until;
 use sluice_model::build::{BuildResult, Order, Phase, PlaybookPhase, Run};
 use sluice_model::{BuildId, NodeId, ProviderName, Timestamp};
 use sluice_operator::show::{list, text};
-use sluice_records::build::{order_key, run_key};
 use sluice_pool::NodeState;
+use sluice_records::build::{order_key, run_key};
 use sluice_records::codec::decode;
 use sluice_records::provider;
 use sluice_records::session::{self, LIFE_SECONDS, Session};
@@ -465,11 +465,7 @@ async fn watch_nodes_of(system: &System, change: &PullRequest) -> NodeWatch {
 /// Returns the attempts of a change's gate builds, oldest first, and checks that every attempt has
 /// an end, that the next one of a lost one was claimed in time, and that its nodes were free in
 /// time.
-async fn attempts(
-    system: &System,
-    change: &PullRequest,
-    nodes: &NodeWatch,
-) -> Vec<(Order, Run)> {
+async fn attempts(system: &System, change: &PullRequest, nodes: &NodeWatch) -> Vec<(Order, Run)> {
     let (client, ports) = (system.client().unwrap(), system.operator().await.unwrap());
     let PullRequest { repository, number } = change;
     let path = format!("tenant/demo/builds?project={repository}&change={number}&pipeline=gate");
@@ -491,9 +487,8 @@ async fn attempts(
         let recovery = next.claimed_at.0 - last_sign;
         println!("a lost build was claimed again {recovery} ms after its executor's last sign");
         assert!(recovery <= RECOVERY_MILLIS, "{recovery} ms: {pair:?}");
-        let freed = until("the nodes of a lost build to be free", async || {
-            Ok(nodes.freed_at(&lost.build))
-        });
+        let freed =
+            until("the nodes of a lost build to be free", async || Ok(nodes.freed_at(&lost.build)));
         let free = freed.await.unwrap().0 - last_sign;
         println!("its nodes were free {free} ms after its executor's last sign");
         assert!(free <= FREE_MILLIS, "{free} ms: {pair:?}");
