@@ -42,6 +42,8 @@ pub async fn ansible(state: &Path, change: impl FnOnce(&mut AnsibleSettings)) ->
     if let Some(prefix) = std::env::var_os("SLUICE_ANSIBLE_PREFIX") {
         settings.prefix = prefix.into();
     }
+    // Unpacked and compiled once, and not by every test.
+    settings.content = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ansible-content");
     // A node that is not there stays away: trying again only takes time here.
     settings.ssh_retries = 0;
     change(&mut settings);
@@ -291,7 +293,7 @@ impl RecordingObserver {
     pub async fn wait_for(&self, text: &str) {
         let mut log = self.log.subscribe();
         let waited = log.wait_for(|log| String::from_utf8_lossy(log).contains(text));
-        tokio::time::timeout(std::time::Duration::from_secs(30), waited)
+        tokio::time::timeout(std::time::Duration::from_secs(120), waited)
             .await
             .expect("the log says so in time")
             .unwrap();
@@ -332,7 +334,7 @@ impl Story {
             "generation": 1, "job": "unit", "attempt": 1, "max_attempts": 3, "voting": true, "graph": "g", "speculation": "s", "change": change,
             "event_id": "e1", "post_review": false, "request": null, "stop": null, "ordered_at": 0
         });
-        let job = json!({ "name": JobName::from("unit"), "voting": true, "attempts": 3, "timeout_seconds": 60, "nodesets": [] });
+        let job = json!({ "name": JobName::from("unit"), "voting": true, "attempts": 3, "timeout_seconds": 300, "nodesets": [] });
         Self {
             directory,
             key,
