@@ -65,8 +65,14 @@ bench: setup ## Measures calls, latency and throughput against the budget.
 	@$(CARGO) run --locked --release --package sluice-bench-emulated
 	@echo "==> measuring configuration"
 	@$(CARGO) run --locked --release --package sluice-bench-configuration
+	@echo "==> measuring the executor: its own time, its memory, twenty builds at once, a flood of output"
+	@TMPDIR=$(FILES) $(CARGO) bench --quiet --locked --package sluice-executor --bench figures
 	@echo "==> measuring the delay of lines that a node prints"
-	@$(CARGO) test --quiet --locked --release --package sluice-executor --test ansible -- --nocapture a_line_is_in_the_log
+	@TMPDIR=$(FILES) $(CARGO) test --quiet --locked --release --package sluice-executor --test ansible -- --nocapture a_line_is_in_the_log
+	@echo "==> measuring the whole system (not optimised): the delay until readers have a line, recovery from a killed executor"
+	@$(CARGO) build --quiet --locked --workspace --bins
+	@$(PROGRAM) up --prepare-nodes
+	@TMPDIR=$(FILES) $(CARGO) test --quiet --locked --package sluice-local-tests --test console --test killed -- --nocapture a_printed_line a_killed_executor_loses_no_build
 
 sim: setup ## Simulates whole sites from new seeds (or SEEDS=1..500), runs more random tests, stops the story at every call.
 	@echo "==> simulating"

@@ -7,6 +7,7 @@ use std::fs::Permissions;
 use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
+use std::sync::atomic::{AtomicU64, Ordering};
 use tokio::process::Command;
 
 macro_rules! files {
@@ -45,6 +46,9 @@ files![
     "roles/validate-host/tasks/main.yaml",
 ];
 
+/// How often this process has begun to unpack the content, for the names of unfinished directories.
+static WRITTEN: AtomicU64 = AtomicU64::new(0);
+
 /// The unpacked plugins and roles on this machine.
 #[derive(Debug, Clone)]
 pub struct AnsibleContent {
@@ -65,7 +69,8 @@ impl AnsibleContent {
         if root.is_dir() {
             return Ok(Self { root });
         }
-        let unfinished = parent.join(format!("unfinished-{}", std::process::id()));
+        let number = WRITTEN.fetch_add(1, Ordering::Relaxed);
+        let unfinished = parent.join(format!("unfinished-{}-{number}", std::process::id()));
         for (path, text) in FILES {
             let path = unfinished.join(path);
             if let Some(directory) = path.parent() {

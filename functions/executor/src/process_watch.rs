@@ -22,6 +22,14 @@ pub struct ProcessLimits {
     pub memory_bytes_max: u64,
 }
 
+impl Default for ProcessLimits {
+    /// Returns limits for what a playbook does on an executor: 4,096 processes and threads, and
+    /// 4 GiB of memory.
+    fn default() -> Self {
+        Self { processes_max: 4_096, memory_bytes_max: 4 << 30 }
+    }
+}
+
 /// A background check of a playbook's processes; dropping it ends the check.
 #[derive(Debug)]
 pub struct ProcessWatch {

@@ -11,6 +11,9 @@ use ipnet::IpNet;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};
 
+/// The default disk limit of one build in bytes.
+pub const DISK_BYTES_MAX: u64 = 32 << 30;
+
 /// Settings for running Ansible on this machine.
 #[derive(Debug, Clone)]
 pub struct AnsibleSettings {
@@ -93,9 +96,9 @@ impl AnsibleSettings {
             uploads: None,
             forks: 10,
             ssh_retries: 3,
-            disk_bytes_max: 32 << 30,
+            disk_bytes_max: DISK_BYTES_MAX,
             file_bytes_max: 16 << 30,
-            process_limits: ProcessLimits { processes_max: 4_096, memory_bytes_max: 4 << 30 },
+            process_limits: ProcessLimits::default(),
             log_bytes_max: 256 << 20,
         }
     }

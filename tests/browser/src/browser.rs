@@ -8,7 +8,7 @@ use tokio::process::Command;
 /// The timeout of one run of the browser, in seconds.
 const RUN_SECONDS_MAX: u64 = 90;
 /// The virtual time that a page gets, in milliseconds.
-const PAGE_MS: u32 = 6_000;
+pub const PAGE_MS: u32 = 6_000;
 
 /// Why a page could not be rendered.
 #[derive(Debug, thiserror::Error)]

@@ -26,6 +26,7 @@ use sluice_records::session::LiveLogServer;
 use sluice_runtime::record::{Expect, Write};
 use sluice_runtime::{Objects, PortError};
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use write::{JobState, Writer};
 
@@ -136,7 +137,7 @@ const LOG_TOKEN: &str = "the token of session-1";
 
 /// A source of the logs of running builds.
 #[derive(Debug, Default)]
-pub struct StoryLogs(Mutex<BTreeMap<BuildId, String>>);
+pub struct StoryLogs(Mutex<BTreeMap<BuildId, String>>, AtomicUsize);
 
 impl StoryLogs {
     /// Appends text to the log of a build.
@@ -147,6 +148,11 @@ impl StoryLogs {
             .entry(build.clone())
             .or_default()
             .push_str(text);
+    }
+
+    /// Returns how often any log was read.
+    pub fn reads(&self) -> usize {
+        self.1.load(Ordering::Acquire)
     }
 }
 
@@ -164,6 +170,7 @@ impl LiveLogSource for StoryLogs {
                 "nothing listens there for this token",
             ));
         }
+        self.1.fetch_add(1, Ordering::AcqRel);
         let logs = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         let Some(log) = logs.get(build) else {
             return Ok(None);

@@ -2,7 +2,7 @@
 //! the target directory.
 #![allow(clippy::unwrap_used, reason = "a test may panic")]
 
-use sluice_browser_tests::browser::{Browser, Colours, Viewport};
+use sluice_browser_tests::browser::{Browser, Colours, PAGE_MS, Viewport};
 use sluice_browser_tests::serve::{TestServer, serve};
 use sluice_browser_tests::story::{self, B, C, D, TestSystem, build_id, item_id};
 use sluice_gate::autohold::{Autohold, HeldNodes};
@@ -191,6 +191,18 @@ async fn the_build_page_follows_a_log() {
     let document =
         page.browser.document(&page.served.url(&format!("/t/acme/build/{build}"))).await.unwrap();
     has(&document, &["FAILED!", "Following: 8 lines so far"]);
+}
+
+/// Z7.4: a line is on the page within a second after the executor has it: in the page's own time,
+/// which does not depend on the clock, the log is read at least once a second.
+#[tokio::test(flavor = "multi_thread")]
+async fn the_build_page_reads_the_log_of_a_running_build_every_second() {
+    let page = Page::open().await;
+    let build = build_id(&B, "integration", 1);
+    page.browser.document(&page.served.url(&format!("/t/acme/build/{build}"))).await.unwrap();
+    let reads = page.story.logs.reads();
+    // The first read and the one that finds nothing more come at the beginning.
+    assert!(reads > 2 + PAGE_MS as usize / 1_000, "{reads} reads in {PAGE_MS} ms");
 }
 
 /// Z9.1

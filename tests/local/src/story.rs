@@ -14,12 +14,13 @@ use sluice_operator::show::{list, text};
 pub const GATE: &str = "demo/gate";
 
 const ZUUL: &str = include_str!("../configuration/zuul.yaml");
-const PLAYBOOKS: [(&str, &str); 5] = [
+const PLAYBOOKS: [(&str, &str); 6] = [
     ("playbooks/quick.yaml", include_str!("../configuration/playbooks/quick.yaml")),
     ("playbooks/counting.yaml", include_str!("../configuration/playbooks/counting.yaml")),
     ("playbooks/collecting.yaml", include_str!("../configuration/playbooks/collecting.yaml")),
     ("playbooks/hanging.yaml", include_str!("../configuration/playbooks/hanging.yaml")),
     ("playbooks/uploading.yaml", include_str!("../configuration/playbooks/uploading.yaml")),
+    ("playbooks/printing.yaml", include_str!("../configuration/playbooks/printing.yaml")),
 ];
 const ROWS: &str = include_str!("../configuration/rows.yaml");
 const TREES: &str = include_str!("../configuration/trees.yaml");

@@ -8,15 +8,21 @@ use sluice_local_tests::forge::PullRequest;
 use sluice_local_tests::story::{Expected, approve, configure, decided, ends_right, entered};
 use sluice_local_tests::system::{KilledProcess, System, UpOptions, program};
 use sluice_local_tests::until;
-use sluice_model::BuildId;
 use sluice_model::build::{BuildResult, Order, Phase, PlaybookPhase, Run};
+use sluice_model::{BuildId, NodeId, ProviderName, Timestamp};
 use sluice_operator::show::{list, text};
+use sluice_pool::NodeState;
 use sluice_records::build::{order_key, run_key};
 use sluice_records::codec::decode;
+use sluice_records::provider;
 use sluice_records::session::{self, LIFE_SECONDS, Session};
-use std::collections::BTreeSet;
+use sluice_runtime::Ports;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs::File;
 use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+use tokio::task::JoinHandle;
 
 /// A point at which a process is killed.
 struct Point {
@@ -374,10 +380,92 @@ fn name_and_parent(id: u32) -> Option<(String, u32)> {
 
 /// The longest time from the last sign of an executor to the next attempt of its builds.
 const RECOVERY_MILLIS: u64 = 45_000;
+/// The longest time from the last sign of an executor until the nodes of its builds are free.
+const FREE_MILLIS: u64 = 60_000;
+/// The time between two looks at the nodes.
+const NODE_POLL: Duration = Duration::from_millis(300);
+
+/// Notes when the nodes of each build are given up.
+struct NodeWatch {
+    freed: Arc<Mutex<BTreeMap<BuildId, Timestamp>>>,
+    task: JoinHandle<()>,
+}
+
+impl NodeWatch {
+    /// Watches the nodes of one provider until it is dropped. Each build must have one node.
+    fn start(ports: Ports, provider: ProviderName) -> Self {
+        let freed = Arc::new(Mutex::default());
+        let task = tokio::spawn(watch_nodes(ports, provider, Arc::clone(&freed)));
+        Self { freed, task }
+    }
+
+    /// Returns when the nodes of a build were given up.
+    fn freed_at(&self, build: &BuildId) -> Option<Timestamp> {
+        self.freed.lock().unwrap().get(build).copied()
+    }
+}
+
+impl Drop for NodeWatch {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+/// Notes the time at which each node is marked for deletion, as its record says; for one whose
+/// record is gone before it was seen so, the time of the look that does not find it.
+async fn watch_nodes(
+    ports: Ports,
+    provider: ProviderName,
+    freed: Arc<Mutex<BTreeMap<BuildId, Timestamp>>>,
+) {
+    let mut held: BTreeMap<NodeId, BuildId> = BTreeMap::new();
+    loop {
+        if let Ok(loaded) = provider::load(&ports, &provider).await {
+            let now = ports.clock.now();
+            let mut gone = held.clone();
+            for (id, (_, node)) in loaded.nodes {
+                match (node.state, node.allocated_to) {
+                    (NodeState::Deleting { since, .. }, _) => {
+                        gone.remove(&id);
+                        if let Some(build) = held.remove(&id) {
+                            freed.lock().unwrap().insert(build, since);
+                        }
+                    }
+                    (_, allocation) => {
+                        gone.remove(&id);
+                        held.extend(allocation.map(|allocation| (id, allocation.build)));
+                    }
+                }
+            }
+            for (id, build) in gone {
+                held.remove(&id);
+                freed.lock().unwrap().insert(build, now);
+            }
+        }
+        tokio::time::sleep(NODE_POLL).await;
+    }
+}
+
+/// Waits for the first gate build of a change, and watches the nodes of its provider from then on.
+async fn watch_nodes_of(system: &System, change: &PullRequest) -> NodeWatch {
+    let (client, ports) = (system.client().unwrap(), system.operator().await.unwrap());
+    let PullRequest { repository, number } = change;
+    let path = format!("tenant/demo/builds?project={repository}&change={number}&pipeline=gate");
+    let provider = until("a build to be ordered", async || {
+        let builds: Vec<Value> = client.get(&path).await?;
+        let Some(first) = builds.first() else { return Ok(None) };
+        let key = order_key(&BuildId::from(text(first, "uuid")));
+        let order = ports.records.get(&[key]).await?.remove(0);
+        let order = order.map(|record| decode::<Order>(&record)).transpose()?;
+        Ok(order.and_then(|order| order.request).map(|request| request.provider))
+    });
+    NodeWatch::start(ports.clone(), provider.await.unwrap())
+}
 
 /// Returns the attempts of a change's gate builds, oldest first, and checks that every attempt has
-/// an end and that the next one of a lost one was claimed in time.
-async fn attempts(system: &System, change: &PullRequest) -> Vec<(Order, Run)> {
+/// an end, that the next one of a lost one was claimed in time, and that its nodes were free in
+/// time.
+async fn attempts(system: &System, change: &PullRequest, nodes: &NodeWatch) -> Vec<(Order, Run)> {
     let (client, ports) = (system.client().unwrap(), system.operator().await.unwrap());
     let PullRequest { repository, number } = change;
     let path = format!("tenant/demo/builds?project={repository}&change={number}&pipeline=gate");
@@ -399,12 +487,17 @@ async fn attempts(system: &System, change: &PullRequest) -> Vec<(Order, Run)> {
         let recovery = next.claimed_at.0 - last_sign;
         println!("a lost build was claimed again {recovery} ms after its executor's last sign");
         assert!(recovery <= RECOVERY_MILLIS, "{recovery} ms: {pair:?}");
+        let freed =
+            until("the nodes of a lost build to be free", async || Ok(nodes.freed_at(&lost.build)));
+        let free = freed.await.unwrap().0 - last_sign;
+        println!("its nodes were free {free} ms after its executor's last sign");
+        assert!(free <= FREE_MILLIS, "{free} ms: {pair:?}");
     }
     found
 }
 
-/// Z7.3: a build whose executor was killed is run again, in less than 45 seconds, and the killed
-/// attempt ends as RETRY with the log that it had written five seconds before. A recorded result
+/// Z7.3: a build whose executor was killed is run again, in less than 45 seconds, its nodes are
+/// free in less than 60, and the killed attempt ends as RETRY with the log that it had written five seconds before. A recorded result
 /// counts although the executor sent no wakeup. The changes behind it end as without kills, and no
 /// orphaned ssh-agent holds the nodes' key.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -420,6 +513,7 @@ async fn a_killed_executor_loses_no_build() {
     let c = forge.propose(ONE, "C", &[("broken", "yes\n")]).await.unwrap();
     let d = forge.propose(TWO, "D", &[("greetings/d", "Good day!\n")]).await.unwrap();
     approve(&system, &a).await.unwrap();
+    let nodes = watch_nodes_of(&system, &a).await;
     let set = decided(&system, &a).await.unwrap();
     let results: Vec<&str> = set["builds"]
         .as_array()
@@ -429,7 +523,8 @@ async fn a_killed_executor_loses_no_build() {
         .collect();
     assert_eq!(results.iter().filter(|result| **result == "SUCCESS").count(), 1, "{results:?}");
     system.await_kills(EXECUTOR.len(), KilledProcess::Executor).await.unwrap();
-    let attempts = attempts(&system, &a).await;
+    let attempts = attempts(&system, &a, &nodes).await;
+    drop(nodes);
     let ends = attempts.iter().filter_map(|(_, run)| match &run.phase {
         Phase::Ended(end) => Some(end),
         _ => None,

@@ -1,7 +1,9 @@
 // The view of one build with its live log.
 
 const LINES_MAX = 8000;
-const log = { next: 0, ended: false, rest: "", lines: 0, dropped: 0, decoder: new TextDecoder() };
+const log = { next: 0, ended: false, rest: "", lines: 0, dropped: 0, decoder: new TextDecoder(), isRead: false, isFollowed: false };
+// A line is on the page within a second after it was printed; the rest of the page is refreshed more slowly.
+const FOLLOW_MS = 700;
 
 const toneOf = (line) => {
   const message = line.replace(/^[-0-9: .]+\| /, "");
@@ -24,8 +26,18 @@ const addLines = (target, text) => {
   }
 };
 
-// Reads until there is no more for now. The bound leaves the rest to the next refresh.
+// Reads until there is no more for now; the bound leaves the rest to the next call. One call at a time reads.
 const followLog = async () => {
+  if (log.isRead) return;
+  log.isRead = true;
+  try {
+    await readLog();
+  } finally {
+    log.isRead = false;
+  }
+};
+
+const readLog = async () => {
   const target = document.getElementById("log");
   for (let round = 0; round < 8 && target && !log.ended; round += 1) {
     const response = await fetch(apiOf("build", `/log?offset=${log.next}`));
@@ -43,6 +55,17 @@ const followLog = async () => {
     state.textContent = `${words}${dropped}`;
     if (!bytes.byteLength) return;
   }
+};
+
+// Reads the log again and again until it is complete. Errors are shown by the refresh of the page.
+const keepFollowing = async () => {
+  let next = FOLLOW_MS;
+  try {
+    if (!document.hidden) await followLog();
+  } catch {
+    next = REFRESH_MS;
+  }
+  if (!log.ended) setTimeout(keepFollowing, next);
 };
 
 // How to log in on a node that is held.
@@ -80,5 +103,9 @@ const showBuild = async () => {
       el("pre", { id: "log", class: "log", tabindex: "0", "aria-label": "Log of the build" })));
   document.title = `${build.job_name} · Sluice`;
   await followLog();
+  if (!log.isFollowed) {
+    log.isFollowed = true;
+    setTimeout(keepFollowing, FOLLOW_MS);
+  }
   return build.result && log.ended ? "still" : "moving";
 };

@@ -42,6 +42,8 @@ pub async fn ansible(state: &Path, change: impl FnOnce(&mut AnsibleSettings)) ->
     if let Some(prefix) = std::env::var_os("SLUICE_ANSIBLE_PREFIX") {
         settings.prefix = prefix.into();
     }
+    // Unpacked and compiled once, and not by every test.
+    settings.content = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ansible-content");
     // A node that is not there stays away: trying again only takes time here.
     settings.ssh_retries = 0;
     change(&mut settings);
@@ -187,7 +189,8 @@ impl Repo {
         }
     }
 
-    fn packs(&self) -> Packs {
+    /// Packs the repository and returns its packs.
+    pub fn packs(&self) -> Packs {
         self.git(&["repack", "-adq"]);
         let directory = self.directory.path().join(".git/objects/pack");
         let files = std::fs::read_dir(&directory).unwrap().map(|entry| entry.unwrap().path());
@@ -346,7 +349,7 @@ impl Story {
             "generation": 1, "job": "unit", "attempt": 1, "max_attempts": 3, "voting": true, "graph": "g", "speculation": "s", "change": change,
             "event_id": "e1", "post_review": false, "request": null, "stop": null, "ordered_at": 0
         });
-        let job = json!({ "name": JobName::from("unit"), "voting": true, "attempts": 3, "timeout_seconds": 60, "nodesets": [] });
+        let job = json!({ "name": JobName::from("unit"), "voting": true, "attempts": 3, "timeout_seconds": 300, "nodesets": [] });
         Self {
             directory,
             key,

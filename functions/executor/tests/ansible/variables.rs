@@ -131,23 +131,28 @@ async fn repositories_that_a_job_does_without_are_not_put_in_place() {
         assert!(is_there(PROJECT));
         is_there(LIBRARY)
     };
-    assert!(placed(&|_| {}).await);
-    assert!(!placed(&|story| story.job.run_time.exclude_projects = vec![LIBRARY.into(), PROJECT.into()]).await);
-    assert!(
-        !placed(&|story| story.job.run_time.include_projects = Some(vec![CONFIG.into()])).await
-    );
-    assert!(
-        placed(&|story| story.job.run_time.include_projects = Some(vec![LIBRARY.into()])).await
-    );
     let required =
         json!([{ "connection": "forge", "project": LIBRARY, "override_checkout": null }]);
-    assert!(
-        placed(&|story| {
-            story.job.run_time.exclude_projects = vec![LIBRARY.into()];
-            story.job.required_projects = serde_json::from_value(required.clone()).unwrap();
-        })
-        .await
+    let exclude = |story: &mut Story| {
+        story.job.run_time.exclude_projects = vec![LIBRARY.into(), PROJECT.into()];
+    };
+    let include_another =
+        |story: &mut Story| story.job.run_time.include_projects = Some(vec![CONFIG.into()]);
+    let include =
+        |story: &mut Story| story.job.run_time.include_projects = Some(vec![LIBRARY.into()]);
+    let require = |story: &mut Story| {
+        story.job.run_time.exclude_projects = vec![LIBRARY.into()];
+        story.job.required_projects = serde_json::from_value(required.clone()).unwrap();
+    };
+    // The builds run at once.
+    let found = futures::join!(
+        placed(&|_| {}),
+        placed(&exclude),
+        placed(&include_another),
+        placed(&include),
+        placed(&require),
     );
+    assert_eq!(found, (true, false, false, true, true));
 }
 
 /// Z7.1: like after Zuul's setup, plays know the basic facts about nodes whether they gather facts

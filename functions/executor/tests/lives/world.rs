@@ -16,7 +16,7 @@ use std::time::Duration;
 use tokio::sync::watch;
 
 /// A safety net: a test that waits longer has failed.
-const NET: Duration = Duration::from_secs(60);
+const NET: Duration = Duration::from_secs(300);
 
 /// A world that notifies waiters of writes and messages.
 #[derive(Clone)]

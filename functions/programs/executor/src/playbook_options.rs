@@ -1,14 +1,22 @@
-//! The options that say what playbooks find on the executor's machine and reach from it, for
-//! `sluice executor` and `sluice up`.
+//! The options that say what playbooks find on the executor's machine, reach from it and may use of
+//! it, for `sluice executor` and `sluice up`.
 
 use clap::Args;
 use sluice_executor::broker::policy::{AllowedNetwork, IpNet, read_network};
-use sluice_executor::settings::{SandboxPaths, SetupError, read_site_vars};
+use sluice_executor::process_watch::ProcessLimits;
+use sluice_executor::settings::{DISK_BYTES_MAX, SandboxPaths, SetupError, read_site_vars};
 use sluice_executor::{AnsibleSettings, GalaxyServer, GalaxyToken, NetworkSettings};
 use std::ffi::OsString;
 use std::path::PathBuf;
 
-/// What playbooks find on the executor's machine, and reach from it.
+/// The fewest processes and threads that a limit may allow: Ansible itself has about a dozen.
+const PROCESSES_MIN: usize = 32;
+/// The least memory that a limit may allow, in bytes: Ansible itself takes about 100 MiB.
+const MEMORY_BYTES_MIN: u64 = 256 << 20;
+/// The least disk space that a limit may allow, in bytes: a build's own files take a few MiB.
+const DISK_BYTES_MIN: u64 = 64 << 20;
+
+/// What playbooks find on the executor's machine, reach from it and may use of it.
 #[derive(Debug, Clone, Args)]
 pub struct PlaybookOptions {
     /// Paths that trusted playbooks may read, separated by `:`
@@ -46,6 +54,43 @@ pub struct PlaybookOptions {
     /// File with a token for that server, and nothing else; read at the start
     #[arg(long, env = "SLUICE_GALAXY_TOKEN_FILE", value_name = "FILE")]
     pub galaxy_token_file: Option<PathBuf>,
+    /// Processes and threads that one playbook may have on the executor; one with more is killed
+    #[arg(long, env = "SLUICE_PLAYBOOK_PROCESSES", value_name = "NUMBER",
+          default_value_t = ProcessLimits::default().processes_max, value_parser = playbook_processes)]
+    pub playbook_processes: usize,
+    /// Bytes of memory that one playbook may use on the executor; one that uses more is killed
+    #[arg(long, env = "SLUICE_PLAYBOOK_MEMORY_BYTES", value_name = "BYTES",
+          default_value_t = ProcessLimits::default().memory_bytes_max, value_parser = playbook_memory)]
+    pub playbook_memory_bytes: u64,
+    /// Bytes that the directory of one build may have on the executor; one with more is ended
+    #[arg(long, env = "SLUICE_BUILD_DISK_BYTES", value_name = "BYTES",
+          default_value_t = DISK_BYTES_MAX, value_parser = build_disk)]
+    pub build_disk_bytes: u64,
+}
+
+/// Reads the value of `--playbook-processes`.
+fn playbook_processes(text: &str) -> Result<usize, String> {
+    let why = "Ansible itself has about a dozen processes";
+    at_least(text, PROCESSES_MIN as u64, why)
+        .and_then(|number| usize::try_from(number).map_err(|error| error.to_string()))
+}
+
+/// Reads the value of `--playbook-memory-bytes`.
+fn playbook_memory(text: &str) -> Result<u64, String> {
+    at_least(text, MEMORY_BYTES_MIN, "Ansible itself takes about 100 MiB")
+}
+
+/// Reads the value of `--build-disk-bytes`.
+fn build_disk(text: &str) -> Result<u64, String> {
+    at_least(text, DISK_BYTES_MIN, "each build has some files of its own")
+}
+
+/// Reads a whole number that is at least `min`; the error says what is needed, and why.
+fn at_least(text: &str, min: u64, why: &str) -> Result<u64, String> {
+    match text.parse::<u64>() {
+        Ok(number) if number >= min => Ok(number),
+        _ => Err(format!("a whole number of at least {min} is needed, as {why}")),
+    }
 }
 
 impl Default for PlaybookOptions {
@@ -62,6 +107,9 @@ impl Default for PlaybookOptions {
             network_bytes: NetworkSettings::default().bytes_max,
             galaxy_server: GalaxyServer::default(),
             galaxy_token_file: None,
+            playbook_processes: ProcessLimits::default().processes_max,
+            playbook_memory_bytes: ProcessLimits::default().memory_bytes_max,
+            build_disk_bytes: DISK_BYTES_MAX,
         }
     }
 }
@@ -89,6 +137,11 @@ impl PlaybookOptions {
         settings.galaxy.server = self.galaxy_server.clone();
         settings.galaxy.token =
             self.galaxy_token_file.as_deref().map(GalaxyToken::read).transpose()?;
+        settings.process_limits = ProcessLimits {
+            processes_max: self.playbook_processes,
+            memory_bytes_max: self.playbook_memory_bytes,
+        };
+        settings.disk_bytes_max = self.build_disk_bytes;
         if let Some(path) = &self.site_vars {
             settings.site_vars = read_site_vars(path)?;
         }
@@ -121,7 +174,14 @@ impl PlaybookOptions {
         self.allowed_networks
             .iter()
             .for_each(|network| push("allowed-networks", network.to_string().into()));
-        push("network-bytes", self.network_bytes.to_string().into());
+        for (name, number) in [
+            ("network-bytes", self.network_bytes),
+            ("playbook-processes", self.playbook_processes as u64),
+            ("playbook-memory-bytes", self.playbook_memory_bytes),
+            ("build-disk-bytes", self.build_disk_bytes),
+        ] {
+            push(name, number.to_string().into());
+        }
         push("galaxy-server", self.galaxy_server.to_string().into());
         if let Some(path) = &self.galaxy_token_file {
             push("galaxy-token-file", path.into());
@@ -181,6 +241,9 @@ mod tests {
             "--network-bytes=7".to_owned(),
             "--galaxy-server=https://hub.test/api/".to_owned(),
             format!("--galaxy-token-file={}", text(token)),
+            "--playbook-processes=100".to_owned(),
+            "--playbook-memory-bytes=300000000".to_owned(),
+            "--build-disk-bytes=80000000".to_owned(),
         ]
         .map(OsString::from)
         .to_vec();
@@ -200,6 +263,9 @@ mod tests {
             assert_eq!(settings.galaxy.server.to_string(), "https://hub.test/api/");
             let token = settings.galaxy.token.map(|token| token.to_masked_value());
             assert_eq!(token, Some(json!("abc123")));
+            let limits = ProcessLimits { processes_max: 100, memory_bytes_max: 300_000_000 };
+            assert_eq!(settings.process_limits, limits);
+            assert_eq!(settings.disk_bytes_max, 80_000_000);
         }
     }
 
@@ -214,6 +280,9 @@ mod tests {
             ("--allowed-networks=mirror.test:80", "is no network"),
             ("--galaxy-server=hub.test", "is no address of a Galaxy server"),
             ("--galaxy-token-file=/no/such/token", "/no/such/token"),
+            ("--playbook-processes=8", "at least 32 is needed, as Ansible itself has"),
+            ("--playbook-memory-bytes=4G", "at least 268435456 is needed, as Ansible itself takes"),
+            ("--build-disk-bytes=-1", "at least 67108864 is needed"),
         ] {
             let error = applied(&[argument.into()]).unwrap_err();
             assert!(error.contains(part), "{argument}: {error}");
