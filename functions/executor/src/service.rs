@@ -6,13 +6,14 @@ mod build_reporter;
 mod collect;
 mod drain;
 mod item_builds;
+mod log_archive;
 mod session_watch;
 mod slots;
 
 pub use session_watch::{LOOK_SECONDS, SessionWatch};
 pub use slots::WAIT_SECONDS;
 
-use crate::archive::{self, LogCopy};
+use crate::archive::LogCopy;
 use crate::claim::{self, BuildMessage, Claimed, Claims, QueueWakeup};
 use crate::held_nodes::StoredHolders;
 use crate::job::{AttemptScope, JobAttempt, Lease, OpenedSecrets, Runner, StopSignal, Stopper};
@@ -125,8 +126,6 @@ pub struct ExecutorService {
     slots: Arc<Semaphore>,
     /// The builds that prepare their workspace.
     starting: StartingBuilds,
-    /// Whether the executor stopped its builds itself, so that they are retried.
-    stopped_builds: std::sync::atomic::AtomicBool,
     /// Whether the session has ended.
     session_ended: std::sync::atomic::AtomicBool,
     /// Whether another executor has ended the session, and so ends its builds.
@@ -164,7 +163,6 @@ impl ExecutorService {
             item_builds: ItemBuilds::default(),
             slots,
             starting: StartingBuilds::default(),
-            stopped_builds: false.into(),
             session_ended: false.into(),
             is_fenced: false.into(),
             is_draining: false.into(),
@@ -412,15 +410,14 @@ impl ExecutorService {
         };
         if let Some(why) = &claimed.run.lost {
             ended.detail = Some(why.clone());
+            ended.started_at = Some(claimed.run.claimed_at);
             // Whatever kept its logs from being collected: the attempt does not count.
             if ended.result != BuildResult::Aborted {
                 ended.result = BuildResult::Retry;
             }
         }
-        let archived =
-            archive::archive(&self.ports, logs, &jobdir, &self.options.log_root, log).await;
-        // A job that uploaded its logs itself returns their address (`zuul.log_url`).
-        ended.log_url = ended.log_url.or(archived);
+        let writer = (&mut stored_log, &observer);
+        self.archive_logs(logs, &jobdir, (scope, log), writer, &mut ended).await;
         self.store_secrets(&build, &mut ended.data, &observer).await;
         let reported = self.report_end(&mut claimed, ended, &mut item_build).await;
         self.forget_build(&build, jobdir.clone()).await;
@@ -510,19 +507,13 @@ impl ExecutorService {
     /// Stores a build's end and sends its wakeups as [`Self::store_end`] does; retries until the
     /// session ends, which is an error. From the ninth attempt on only the result, the times and a
     /// note are stored, without the returned data and the log address. If the run has ended already
-    /// or belongs to another session, nothing is stored and this is no error. An aborted build ends
-    /// as `Retry` if the executor has stopped its builds itself.
+    /// or belongs to another session, nothing is stored and this is no error.
     async fn report_end(
         &self,
         claimed: &mut Claimed,
         ended: RunEnd,
         item_build: &mut ItemBuildGuard,
     ) -> Result<(), ReconcileError> {
-        let ended = if ended.result == BuildResult::Aborted && self.has_stopped_builds() {
-            RunEnd { result: BuildResult::Retry, ..ended }
-        } else {
-            ended
-        };
         tracing::info!(build = %claimed.run.build, result = %ended.result, detail = ended.detail, "a build ends");
         let mut attempt = 0;
         loop {
@@ -564,11 +555,6 @@ impl ExecutorService {
             QueueWakeup::Send
         };
         claim::send_wakeups(&self.ports, &claimed.order, queue).await
-    }
-
-    /// Returns whether the executor stopped its builds itself. Then aborted builds end as `Retry`.
-    fn has_stopped_builds(&self) -> bool {
-        self.stopped_builds.load(std::sync::atomic::Ordering::Acquire)
     }
 
     /// Stores the session's first record and returns it; an error if a session of this id exists.
@@ -692,12 +678,10 @@ impl ExecutorService {
     }
 
     /// Requests that all builds which are being claimed, run or are paused here stop, for the same
-    /// reason. From then on every aborted build of this executor ends as `Retry`, also one that
-    /// starts later; but a build that is claimed later gets no stop.
+    /// reason, and end as `Retry`. A build that is claimed later gets no stop.
     fn stop_all(&self, why: &str) {
-        self.stopped_builds.store(true, std::sync::atomic::Ordering::Release);
         for stopper in self.running().values() {
-            stopper.stop(why);
+            stopper.stop_and_retry(why);
         }
     }
 
@@ -741,17 +725,16 @@ async fn remove_directory(build: &BuildId, jobdir: PathBuf) {
     }
 }
 
-/// Returns an end with the same result and times, but without returned data and log address, so
-/// that it always fits into a record. Its detail says that the data was dropped.
+/// Returns an end with the same result, detail and times, but without returned data and log
+/// address, so that it always fits into a record. Its detail also says that the data was dropped.
 fn without_data(ended: &RunEnd) -> RunEnd {
-    let detail = "The data returned by the build could not be stored and was dropped.".to_owned();
-    RunEnd {
-        data: serde_json::Map::new(),
-        data_object: None,
-        log_url: None,
-        detail: Some(detail),
-        ..ended.clone()
-    }
+    let dropped = "The data returned by the build could not be stored and was dropped.";
+    let detail = Some(match &ended.detail {
+        Some(detail) => format!("{detail}\n{dropped}"),
+        None => dropped.to_owned(),
+    });
+    let data = Map::new();
+    RunEnd { data, data_object: None, log_url: None, detail, ..ended.clone() }
 }
 
 /// Returns the end of an attempt that could not start, with `why` as its detail. Its result is

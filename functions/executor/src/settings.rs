@@ -33,6 +33,8 @@ pub struct AnsibleSettings {
     /// The time limit of all post-run playbooks together that collect the logs of a build whose
     /// executor was lost, in seconds. The build is retried only afterwards.
     pub collect_timeout_seconds: u64,
+    /// For how many seconds a deployment job waits for its host to answer, as while it boots.
+    pub host_wait_seconds: u64,
     /// What untrusted playbooks reach on the network.
     pub network: NetworkSettings,
     /// Paths of this machine that trusted playbooks see.
@@ -77,6 +79,7 @@ impl AnsibleSettings {
             post_timeout_seconds: 1_800,
             cleanup_timeout_seconds: 75,
             collect_timeout_seconds: 60,
+            host_wait_seconds: 120,
             network: NetworkSettings::default(),
             trusted_paths: SandboxPaths::default(),
             untrusted_paths: SandboxPaths::default(),

@@ -5,7 +5,7 @@
 //! a build of a living executor that is not listed.
 
 use super::{AcceptedBuild, ExecutorService};
-use crate::archive::LogCopy;
+use crate::archive::{COLLECTION_LOG, LogCopy};
 use crate::claim::{self, Claimed};
 use crate::job::{StopSignal, Stopper};
 use crate::jobdir::log_path;
@@ -23,8 +23,6 @@ use tokio::time::timeout;
 const SLOT_WAIT: Duration = Duration::from_secs(30);
 /// How long to wait until the session lists builds.
 const LIST_WAIT: Duration = Duration::from_secs(5);
-/// The name of the log of the collection, if the build has a log of its own.
-const COLLECTION_LOG: &str = "log-collection.txt";
 
 impl ExecutorService {
     /// Takes over lost runs, and collects their logs in the background; each then ends as `Retry`.

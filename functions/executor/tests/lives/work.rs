@@ -48,7 +48,7 @@ impl Runner for Worker {
         observer.log_appended(0, LOG_TEXT.as_bytes());
         let result = tokio::select! {
             () = self.pass.notified() => BuildResult::Success,
-            _ = stop.stopped() => BuildResult::Aborted,
+            _ = stop.stopped() => stop.result(),
         };
         RunEnd {
             result,
