@@ -177,7 +177,9 @@ async fn builds_of_a_silent_executor_are_ended_with_their_log_and_it_reports_not
     let end = end_of(&two.world, &build).await;
     assert_eq!(end.result, BuildResult::Retry);
     assert!(
-        end.detail.as_deref().is_some_and(|why| why.contains("the executor here was lost")),
+        end.detail
+            .as_deref()
+            .is_some_and(|why| why.starts_with("executor lost: here has been silent")),
         "{end:?}"
     );
     assert_eq!(end.log_url, Some(format!("https://sluice.test/logs/t/{build}/")));
