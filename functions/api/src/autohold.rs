@@ -92,8 +92,9 @@ async fn logins(
     let records = load::read_many(ports, &keys).await?;
     let shown = all.iter().zip(&records).filter_map(|((request, held, _), record)| {
         let node: PoolNode = readable(record.as_ref()?)?;
-        let NodeState::Hold { .. } = &node.state else { return None };
+        let NodeState::Hold { host_keys, .. } = &node.state else { return None };
         let (address, port) = node.endpoint()?;
+        let host_key = preferred(host_keys);
         Some(json!({
             "autohold": request.id,
             "build": held.build,
@@ -105,9 +106,25 @@ async fn logins(
             "username": node.username,
             "ssh_key": request.ssh_key.as_deref().filter(|_| !node.is_static()),
             "ssh": ssh_command(&node.username, &address, port),
+            "host_key": host_key,
+            "known_hosts": host_key.map(|key| known_hosts_line(&address, port, key)),
         }))
     });
     Ok(shown.collect())
+}
+
+/// Returns the host key that clients prefer of those that a node showed; `None` without any.
+fn preferred(host_keys: &[String]) -> Option<&str> {
+    let ed25519 = host_keys.iter().find(|key| key.starts_with("ssh-ed25519 "));
+    ed25519.or(host_keys.first()).map(String::as_str)
+}
+
+/// Returns the line of `known_hosts` by which the node is known.
+fn known_hosts_line(address: &str, port: u16, host_key: &str) -> String {
+    match port {
+        22 => format!("{address} {host_key}"),
+        port => format!("[{address}]:{port} {host_key}"),
+    }
 }
 
 /// Returns the command that logs in on a node. The file of the private key is for the reader to
@@ -180,6 +197,15 @@ mod tests {
         );
         let odd = ssh_command("a'; reboot", "::1", 2_222);
         assert_eq!(odd, "ssh -i PRIVATE_KEY_FILE 'a'\\''; reboot@::1' -p 2222");
+    }
+
+    /// N15: the holder can check that the machine that answers is the held one.
+    #[test]
+    fn a_node_is_known_by_the_key_that_it_showed() {
+        let keys = ["ssh-rsa AAAB", "ssh-ed25519 AAAC"].map(str::to_owned);
+        assert_eq!((preferred(&keys), preferred(&keys[..1])), (Some(&*keys[1]), Some(&*keys[0])));
+        assert_eq!(known_hosts_line("10.0.0.7", 22, &keys[1]), "10.0.0.7 ssh-ed25519 AAAC");
+        assert_eq!(known_hosts_line("::1", 2_222, &keys[1]), "[::1]:2222 ssh-ed25519 AAAC");
     }
 
     /// Z9.1: a project matches by whole parts of its name only.

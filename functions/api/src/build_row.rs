@@ -6,6 +6,7 @@ use sluice_gate::{Item, JobStatus};
 use sluice_model::build::{BuildResult, EndWithoutRun, Order, Phase, Run};
 use sluice_model::change::{ChangeFacts, ChangeRef};
 use sluice_model::{BuildId, Timestamp};
+use sluice_records::artifact::artifact_address;
 use sluice_records::build::StopRequest;
 
 /// A build with all its records.
@@ -161,18 +162,36 @@ impl BuildRow {
     }
 
     /// Returns the artifacts that the job returned, if they have a name and an address; none before
-    /// the build is paused or has ended.
+    /// the build is paused or has ended. Relative addresses are completed.
     fn artifacts(&self) -> Vec<Value> {
-        let data = match &self.run {
-            Some(Run { phase: Phase::Ended(ended), .. }) => &ended.data,
-            Some(Run { phase: Phase::Paused(pause), .. }) => &pause.data,
-            _ => return Vec::new(),
+        let (mut artifacts, log_url) = self.returned("artifacts");
+        artifacts
+            .retain(|artifact| artifact.get("name").is_some() && artifact.get("url").is_some());
+        for artifact in &mut artifacts {
+            if let (Some(Value::String(url)), Some(logs)) = (artifact.get_mut("url"), log_url) {
+                *url = artifact_address(logs, url);
+            }
+        }
+        artifacts
+    }
+
+    /// Returns the warnings of the build: those of its job and of the executor.
+    pub(crate) fn warnings(&self) -> Vec<Value> {
+        let (mut warnings, _) = self.returned("warnings");
+        warnings.retain(Value::is_string);
+        warnings
+    }
+
+    /// Returns a list in the `zuul` part of the data that the job returned, and the address of its
+    /// logs; empty before the build is paused or has ended.
+    fn returned(&self, name: &str) -> (Vec<Value>, Option<&str>) {
+        let (data, log_url) = match &self.run {
+            Some(Run { phase: Phase::Ended(ended), .. }) => (&ended.data, &ended.log_url),
+            Some(Run { phase: Phase::Paused(pause), .. }) => (&pause.data, &pause.log_url),
+            _ => return (Vec::new(), None),
         };
-        let artifacts =
-            data.get("zuul").and_then(|zuul| zuul.get("artifacts")).and_then(Value::as_array);
-        let whole =
-            |artifact: &&Value| artifact.get("name").is_some() && artifact.get("url").is_some();
-        artifacts.into_iter().flatten().filter(whole).cloned().collect()
+        let list = data.get("zuul").and_then(|zuul| zuul.get(name)).and_then(Value::as_array);
+        (list.cloned().unwrap_or_default(), log_url.as_deref())
     }
 }
 

@@ -111,6 +111,10 @@ pub(crate) async fn get(
     if let Some(members) = build.as_object_mut().filter(|_| !logins.is_empty()) {
         members.insert("held_nodes".into(), Value::Array(logins));
     }
+    let warnings = row.warnings();
+    if let Some(members) = build.as_object_mut().filter(|_| !warnings.is_empty()) {
+        members.insert("warnings".into(), Value::Array(warnings));
+    }
     if let Some(buildset) = build.get_mut("buildset").and_then(Value::as_object_mut) {
         let change = change_json(&row.order.change, row.change_url.as_deref());
         buildset.insert("refs".into(), json!([change]));

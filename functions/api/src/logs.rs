@@ -21,8 +21,12 @@ use sluice_runtime::object::ObjectPart;
 /// The maximum size of a file in one answer, in bytes: a response holds 6 MB, and base64 adds a
 /// third.
 const FILE_BYTES_MAX: usize = 4 << 20;
-/// The maximum number of files in a listing.
-const LISTED_MAX: usize = 1_000;
+/// The number of keys that one call lists.
+const PAGE_KEYS: usize = 1_000;
+/// The maximum number of files in a listing: a build archives at most 2,000 and its log.
+const LISTED_MAX: usize = 2_100;
+/// The maximum size of the rows of a listing, in bytes.
+const LISTING_BYTES_MAX: usize = 3 << 20;
 
 /// Answers `T/build/{uuid}/log?offset=N` with the log's text from byte N (default 0), at most
 /// [`LIVE_BYTES_MAX`] bytes: from the executor while the build runs there and the executor answers,
@@ -132,10 +136,10 @@ fn unfinished(bytes: &[u8]) -> usize {
 }
 
 /// Answers `/logs/{tenant}/{build}/{path}` with an archived file or the requested part of it, or
-/// with an HTML listing of all files below a folder, at most [`LISTED_MAX`]; without a path, below
-/// the build. 404 if the tenant does not exist, if it has no such build or file, or if the build's
-/// id or the path is malformed. 413 for a whole file of more than [`FILE_BYTES_MAX`] bytes; a
-/// longer part is cut.
+/// with an HTML listing of all files below a folder, which ends in "… and more" beyond
+/// [`LISTED_MAX`] or [`LISTING_BYTES_MAX`]; without a path, below the build. 404 if the tenant does
+/// not exist, if it has no such build or file, or if the build's id or the path is malformed. 413
+/// for a whole file of more than [`FILE_BYTES_MAX`] bytes; a longer part is cut.
 pub(crate) async fn file(
     api: &Api,
     tenant: &TenantName,
@@ -169,30 +173,31 @@ pub(crate) async fn file(
     }
     let root = logs.folder();
     let folder = if path.is_empty() { root.clone() } else { format!("{root}{relative}/") };
-    let mut keys = api.ports.objects.list(&folder, None, LISTED_MAX).await?;
+    let mut keys = list_keys(api, &folder).await?;
     keys.extend(packed.names().map(|name| logs.key(name)).filter(|key| key.starts_with(&folder)));
     if path.is_empty() && logs.has_log_segments(&api.ports).await? {
         keys.push(logs.key(LOG));
     }
     keys.sort_unstable();
     keys.dedup();
-    keys.truncate(LISTED_MAX);
     if keys.is_empty() {
         return Err(ErrorResponse::missing(format!(
             "There is no log {relative} of the build {build} in the tenant {tenant}."
         )));
     }
     let address = logs.address("/logs/");
-    let rows: String = keys
-        .iter()
-        .map(|key| {
-            format!(
-                "<li><a href=\"{address}{}\">{}</a></li>",
-                link(key.strip_prefix(&root).unwrap_or(key)),
-                escape_html(key.strip_prefix(&folder).unwrap_or(key))
-            )
-        })
-        .collect();
+    let mut rows = String::new();
+    for (listed, key) in keys.iter().enumerate() {
+        if listed >= LISTED_MAX || rows.len() >= LISTING_BYTES_MAX {
+            rows.push_str("<li>… and more</li>");
+            break;
+        }
+        rows.push_str(&format!(
+            "<li><a href=\"{address}{}\">{}</a></li>",
+            link(key.strip_prefix(&root).unwrap_or(key)),
+            escape_html(key.strip_prefix(&folder).unwrap_or(key))
+        ));
+    }
     let title = escape_html(&format!("Logs of build {build}"));
     let page = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">\
@@ -201,6 +206,21 @@ pub(crate) async fn file(
     );
     let builder = archived().header(header::CONTENT_TYPE, "text/html; charset=utf-8");
     Ok(reply::finish(builder, page.into()))
+}
+
+/// Lists the keys of a folder, some more than [`LISTED_MAX`] if it has so many.
+async fn list_keys(api: &Api, folder: &str) -> Result<Vec<String>, ErrorResponse> {
+    let mut keys: Vec<String> = Vec::new();
+    while keys.len() <= LISTED_MAX {
+        let after = keys.last().cloned();
+        let page = api.ports.objects.list(folder, after.as_deref(), PAGE_KEYS).await?;
+        let is_last = page.len() < PAGE_KEYS;
+        keys.extend(page);
+        if is_last {
+            break;
+        }
+    }
+    Ok(keys)
 }
 
 /// Starts a response with a job's file. The content is untrusted, so it must not run as part of

@@ -12,22 +12,32 @@ use crate::jobdir::log_path;
 use bytes::Bytes;
 use rustix::fs::{Dir, FileType};
 use sluice_model::BuildId;
+use sluice_model::plain_text::plain_line;
 use sluice_records::logs::{BuildLogs, LOG, PackedLogs};
-use sluice_runtime::Ports;
 use sluice_runtime::object::PutMode;
+use sluice_runtime::{PortError, Ports};
 use std::ffi::OsStr;
 use std::fs::File;
-use std::io::{Error, Read};
+use std::io::{Error, ErrorKind, Read};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
 use tokio::sync::Semaphore;
 
-/// The maximum number of archived files of one build; more are skipped with a warning.
+/// The maximum number of archived files of one build; more are left out.
 const FILES_MAX: usize = 2_000;
-/// The maximum number of directories that are searched.
-const DIRECTORIES_MAX: usize = 5_000;
+/// The maximum number of files and directories that are looked at.
+const ENTRIES_MAX: usize = 20_000;
 /// The maximum depth of a directory that is searched.
 const DEPTH_MAX: usize = 40;
+/// The files that the executor itself adds to the logs; they come before those of the playbooks.
+const OWN_FILES: [&str; 5] =
+    [LOG, "job-output.json", "workspace-repos.json", "zuul-info/inventory.yaml", COLLECTION_LOG];
+/// The name of the log of a collection, if the build has a log of its own.
+pub const COLLECTION_LOG: &str = "log-collection.txt";
+/// The most characters of a file's name in a line of a log.
+const NAME_CHARS_MAX: usize = 200;
+/// The most files that are named in one line of a log.
+const NAMED_MAX: usize = 5;
 /// The maximum size of one file in bytes, equal to the limit of the job log. Larger files are
 /// skipped.
 const FILE_BYTES_MAX: u64 = 256 << 20;
@@ -53,33 +63,39 @@ pub enum LogCopy {
     Stored,
 }
 
+/// What became of the logs of a build.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub struct ArchivedLogs {
+    /// The address of the logs; `None` if nothing was stored.
+    pub address: Option<String>,
+    /// What could not be stored, in a sentence; `None` if all was.
+    pub trouble: Option<String>,
+}
+
 /// Uploads the job log, unless `log` says that it is stored already, and the regular files below
-/// `work/logs` of the job directory `root`. `address` is the address of all logs and ends in `/`;
-/// returns that of this build's logs, or `None` if nothing was stored. Small files are stored
-/// together in one object, or each in its own if that fails; other files each in their own. Files
-/// beyond the limits of number and size are left out, and an oversized job log is cut. A failed
-/// upload and a file left out are only logged.
+/// `work/logs` of the job directory `root`. `address` is the address of all logs and ends in `/`.
+/// Small files are stored together in one object, or each in its own if that fails; other files
+/// each in their own. Files beyond the limits of number and size are left out, which
+/// [`describe_left_out`] says, and an oversized job log is cut.
 pub async fn archive(
     ports: &Ports,
     logs: BuildLogs<'_>,
     root: &Path,
     address: &str,
     log: LogCopy,
-) -> Option<String> {
+) -> ArchivedLogs {
     let build = logs.build;
     let (build_id, directory) = (build.clone(), root.to_owned());
     // One blocking task for all small files, because most builds have only a few of them.
-    let ArchivePlan { packed, mut small, mut alone } = match tokio::task::spawn_blocking(
-        move || plan_archive(&build_id, &directory, log),
-    )
-    .await
-    {
-        Ok(sorted) => sorted,
-        Err(error) => {
-            tracing::error!(%build, %error, "could not read the logs of a build; they are not archived");
-            return None;
-        }
-    };
+    let ArchivePlan { packed, mut small, mut alone, mut failed } =
+        match tokio::task::spawn_blocking(move || plan_archive(&build_id, &directory, log)).await {
+            Ok(sorted) => sorted,
+            Err(error) => {
+                tracing::error!(%build, %error, "could not read the logs of a build; they are not archived");
+                let trouble = Some("The log files could not be read; none is archived".to_owned());
+                return ArchivedLogs { address: None, trouble };
+            }
+        };
     let mut stored_any = log == LogCopy::Stored;
     if !packed.is_empty() {
         match logs.store_packed(ports, &packed).await {
@@ -96,21 +112,106 @@ pub async fn archive(
     for path in alone {
         let loaded = match read(root, &path, left).await {
             Ok(loaded) => loaded,
+            // The log of the build says so.
+            Err(error) if error.kind() == ErrorKind::FileTooLarge => continue,
             Err(error) => {
                 tracing::warn!(%build, file = %path.display(), %error, "could not read a log file; it is not archived");
+                failed.push(path);
                 continue;
             }
         };
-        left = left.saturating_sub(loaded.content.len() as u64);
+        left -= share_of_build(loaded.content.len() as u64).min(left);
         let key = logs.key(&path.to_string_lossy());
         match ports.objects.put(&key, loaded.content, PutMode::Always, content_type(&path)).await {
             Ok(_) => stored_any = true,
             Err(error) => {
-                tracing::error!(%build, file = %path.display(), %error, "could not upload a log file")
+                tracing::error!(%build, file = %path.display(), %error, "could not upload a log file");
+                failed.push(path);
             }
         }
     }
-    stored_any.then(|| logs.address(address))
+    let failed: Vec<String> = failed.iter().map(|path| path.display().to_string()).collect();
+    ArchivedLogs {
+        address: stored_any.then(|| logs.address(address)),
+        trouble: (!failed.is_empty()).then(|| {
+            let (count, names) = (count(failed.len(), "log file"), named(&failed));
+            format!("{count} could not be read or stored and will be missing: {names}")
+        }),
+    }
+}
+
+/// Stores the log of a build as a file of its own, which readers prefer to a copy in the common
+/// object.
+///
+/// # Errors
+/// Returns an error if the log cannot be read or stored.
+pub async fn store_log(ports: &Ports, logs: BuildLogs<'_>, root: &Path) -> Result<(), PortError> {
+    let path = Path::new(LOG);
+    let failed = |error| PortError::unknown(format!("read the log of {}", logs.build), error);
+    let loaded = read(root, path, FILE_BYTES_MAX).await.map_err(failed)?;
+    let key = logs.key(LOG);
+    ports.objects.put(&key, loaded.content, PutMode::Always, content_type(path)).await.map(drop)
+}
+
+/// Returns what [`archive`] will leave out of the logs below the job directory `root` because of
+/// the limits of number and size, as lines for the log of the build; none if it leaves out nothing.
+/// Blocks on file access.
+pub fn describe_left_out(root: &Path) -> Vec<String> {
+    let found = log_files(root);
+    let mut notes = Vec::new();
+    if found.left_out > 0 {
+        let least = if found.is_complete { "" } else { "at least " };
+        let were = if found.left_out == 1 { "was" } else { "were" };
+        notes.push(format!(
+            "{least}{} {were} not archived: the limit is {FILES_MAX}",
+            count(found.left_out, "log file")
+        ));
+    } else if !found.is_complete {
+        notes.push(format!(
+            "Some log files were not archived: directories are searched to a depth of {DEPTH_MAX}, and {ENTRIES_MAX} entries of them"
+        ));
+    }
+    let (mut left, mut too_large) = (BUILD_BYTES_MAX, Vec::new());
+    for path in found.files {
+        match open(root, &path, left) {
+            Ok(opened) => left -= share_of_build(opened.bytes).min(left),
+            Err(error) if error.kind() == ErrorKind::FileTooLarge => {
+                too_large.push(path.display().to_string());
+            }
+            Err(_) => {}
+        }
+    }
+    if !too_large.is_empty() {
+        let were = if too_large.len() == 1 { "was" } else { "were" };
+        notes.push(format!(
+            "{} {were} not archived: a file may have {} MiB, and the large files of a build {} GiB: {}",
+            count(too_large.len(), "log file"),
+            FILE_BYTES_MAX >> 20,
+            BUILD_BYTES_MAX >> 30,
+            named(&too_large)
+        ));
+    }
+    notes
+}
+
+/// Returns how many bytes of a file count to the total size of the large files of a build.
+fn share_of_build(bytes: u64) -> u64 {
+    if bytes > PACKED_FILE_BYTES_MAX { bytes } else { 0 }
+}
+
+/// Returns a number with a noun, such as `2 log files`.
+fn count(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
+/// Names the first few files, and the number of the others.
+fn named(files: &[String]) -> String {
+    let mut names: Vec<String> =
+        files.iter().take(NAMED_MAX).map(|name| plain_line(name, NAME_CHARS_MAX)).collect();
+    if files.len() > NAMED_MAX {
+        names.push(format!("{} more", files.len() - NAMED_MAX));
+    }
+    names.join(", ")
 }
 
 /// The files of a build, grouped by how they are stored.
@@ -122,6 +223,8 @@ struct ArchivePlan {
     small: Vec<PathBuf>,
     /// The paths of the files that are separate objects, in order.
     alone: Vec<PathBuf>,
+    /// The paths of the files that could not be read.
+    failed: Vec<PathBuf>,
 }
 
 /// Groups the files of a build: reads those that are stored together, and lists the others, which
@@ -135,7 +238,7 @@ fn plan_archive(build: &BuildId, root: &Path, log: LogCopy) -> ArchivePlan {
         LogCopy::Missing => vec![PathBuf::from(LOG)],
         LogCopy::Stored => Vec::new(),
     };
-    paths.extend(log_files(root).into_iter().filter(|path| path != Path::new(LOG)));
+    paths.extend(log_files(root).files.into_iter().filter(|path| path != Path::new(LOG)));
     let (mut plan, mut room) = (ArchivePlan::default(), PACKED_BYTES_MAX);
     for path in paths {
         // Names count too, because a job may create many empty files with long names.
@@ -155,46 +258,76 @@ fn plan_archive(build: &BuildId, root: &Path, log: LogCopy) -> ArchivePlan {
                 plan.packed.add(path.to_string_lossy().into_owned(), content);
                 plan.small.push(path);
             }
+            // The log of the build says so.
+            Err(error) if error.kind() == ErrorKind::FileTooLarge => {}
             Err(error) => {
-                tracing::warn!(%build, file = %path.display(), %error, "could not read a log file; it is not archived")
+                tracing::warn!(%build, file = %path.display(), %error, "could not read a log file; it is not archived");
+                plan.failed.push(path);
             }
         }
     }
     plan
 }
 
-/// Returns the paths of the regular files below `work/logs` of the job directory `root`, relative
-/// to `work/logs` and sorted. Links, pipes and directories that cannot be opened are skipped. At
-/// most 2,000 files are returned and 5,000 directories searched, down to a depth of 40; the rest is
-/// left out.
-pub fn log_files(root: &Path) -> Vec<PathBuf> {
+/// The files that were found below a log directory.
+#[derive(Debug, Default)]
+pub struct LogFiles {
+    /// The paths of those that are archived, relative to `work/logs`.
+    pub files: Vec<PathBuf>,
+    /// The number of those beyond the limit of [`FILES_MAX`].
+    pub left_out: usize,
+    /// Whether everything was searched.
+    pub is_complete: bool,
+}
+
+/// Searches `work/logs` of the job directory `root` for regular files. Links, pipes and directories
+/// that cannot be opened are skipped. The executor's own files come first, the others in the order
+/// of their names; at most 2,000 are listed, and the others are counted. At most 20,000 entries are
+/// looked at, down to a depth of 40.
+pub fn log_files(root: &Path) -> LogFiles {
     let logs = root.join("work/logs");
-    let (mut found, mut waiting, mut searched) = (Vec::new(), vec![PathBuf::new()], 0);
-    while let Some(path) = waiting.pop() {
-        searched += 1;
-        if searched > DIRECTORIES_MAX || found.len() >= FILES_MAX {
-            tracing::warn!(logs = %logs.display(), "too many log files or directories; the rest is skipped");
-            break;
+    let mut found = LogFiles { is_complete: true, ..LogFiles::default() };
+    let is_file = |path: &Path| confined_files::open_file(&logs, path).is_ok();
+    found.files.extend(OWN_FILES.map(PathBuf::from).into_iter().filter(|path| is_file(path)));
+    // The first of a directory is on top.
+    let (mut waiting, mut entries_left) =
+        (vec![(FileType::Directory, PathBuf::new())], ENTRIES_MAX);
+    while let Some((kind, path)) = waiting.pop() {
+        if kind == FileType::RegularFile {
+            let is_own = OWN_FILES.iter().any(|own| path == Path::new(own));
+            match found.files.len() < FILES_MAX {
+                _ if is_own => {}
+                true => found.files.push(path),
+                false => found.left_out += 1,
+            }
+            continue;
         }
         let Ok(directory) = confined_files::open_directory(&logs, &path)
             .and_then(|directory| Ok(Dir::read_from(directory)?))
         else {
             continue;
         };
+        let mut entries = Vec::new();
         for entry in directory.flatten() {
             let name = OsStr::from_bytes(entry.file_name().to_bytes());
-            match entry.file_type() {
-                _ if name == "." || name == ".." => {}
-                FileType::Directory if path.components().count() < DEPTH_MAX => {
-                    waiting.push(path.join(name))
-                }
-                FileType::RegularFile if found.len() < FILES_MAX => found.push(path.join(name)),
-                // Links are skipped, because they may lead out of the log directory.
-                _ => {}
+            let kind = entry.file_type();
+            // Links are skipped, because they may lead out of the log directory.
+            if name == "." || name == ".." {
+                continue;
+            }
+            let is_too_deep = kind == FileType::Directory && path.components().count() >= DEPTH_MAX;
+            if entries_left == 0 || is_too_deep {
+                found.is_complete = false;
+                continue;
+            }
+            entries_left -= 1;
+            if matches!(kind, FileType::Directory | FileType::RegularFile) {
+                entries.push((kind, path.join(name)));
             }
         }
+        entries.sort_unstable_by(|one, other| other.1.cmp(&one.1));
+        waiting.append(&mut entries);
     }
-    found.sort();
     found
 }
 
@@ -241,11 +374,9 @@ fn open(root: &Path, path: &Path, left: u64) -> std::io::Result<OpenFile> {
     let size = file.metadata()?.len();
     // An oversized job log is archived up to the limit.
     let bytes = if path == Path::new(LOG) { size.min(FILE_BYTES_MAX) } else { size };
-    if bytes > FILE_BYTES_MAX.min(left) {
-        return Err(Error::other(format!(
-            "it has {bytes} bytes, more than the limit of {}",
-            FILE_BYTES_MAX.min(left)
-        )));
+    if bytes > FILE_BYTES_MAX || share_of_build(bytes) > left {
+        let why = format!("it has {bytes} bytes, more than may be archived");
+        return Err(Error::new(ErrorKind::FileTooLarge, why));
     }
     Ok(OpenFile { file, bytes })
 }
@@ -347,10 +478,11 @@ mod tests {
         write_standard_files(&jobdir);
         let world = World::new(1, 0, sluice_model::Timestamp(0));
         let ports = world.ports();
-        let address =
+        let stored_logs =
             archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/", LogCopy::Missing)
                 .await;
-        assert_eq!(address, Some(format!("http://pages/logs/acme/{build}/")));
+        assert_eq!(stored_logs.trouble, None);
+        assert_eq!(stored_logs.address, Some(format!("http://pages/logs/acme/{build}/")));
         assert_eq!(world.object_keys(), [format!("logs/acme/{build}.files")]);
         for (name, text) in STANDARD_FILES.into_iter().chain([(LOG, "what the executor wrote\n")]) {
             assert_eq!(
@@ -368,6 +500,7 @@ mod tests {
         assert!(
             archive(&ports, logs_of(&other), &jobdir.root, "http://pages/logs/", LogCopy::Missing)
                 .await
+                .address
                 .is_some()
         );
         let keys: Vec<String> =
@@ -401,6 +534,7 @@ mod tests {
         assert!(
             archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/", LogCopy::Missing)
                 .await
+                .address
                 .is_some()
         );
         assert_eq!(
@@ -424,6 +558,7 @@ mod tests {
         assert!(
             archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/", LogCopy::Missing)
                 .await
+                .address
                 .is_some()
         );
         world.decide_fates(|_| Fate::Works);
@@ -452,6 +587,7 @@ mod tests {
         assert!(
             archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/", LogCopy::Missing)
                 .await
+                .address
                 .is_some()
         );
         let expected = [
@@ -478,6 +614,7 @@ mod tests {
         assert!(
             archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/", LogCopy::Missing)
                 .await
+                .address
                 .is_some()
         );
         assert_eq!(stored(&ports, &build).await, ["job-output.txt"]);
@@ -495,6 +632,7 @@ mod tests {
         assert!(
             archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/", LogCopy::Missing)
                 .await
+                .address
                 .is_some()
         );
         let kept = ports
@@ -528,14 +666,79 @@ mod tests {
         std::fs::create_dir(jobdir.logs.join("unit")).unwrap();
         std::fs::write(jobdir.logs.join("unit/report.txt"), "fine").unwrap();
         let ports = World::new(1, 0, sluice_model::Timestamp(0)).ports();
-        let address =
+        let stored_logs =
             archive(&ports, logs_of(&build), &jobdir.root, "http://pages/logs/", LogCopy::Missing)
                 .await;
-        assert_eq!(address, Some(format!("http://pages/logs/acme/{build}/")));
+        assert_eq!(stored_logs.trouble, None);
+        assert_eq!(stored_logs.address, Some(format!("http://pages/logs/acme/{build}/")));
         assert_eq!(stored(&ports, &build).await, ["job-output.txt", "unit/report.txt"]);
         assert_eq!(
             logs_of(&build).read_file(&ports, LOG).await.unwrap().unwrap(),
             "what the executor wrote\n"
         );
+    }
+
+    /// Z7.4: whatever playbooks leave, the executor's own files are archived, and the log says how
+    /// many of the others are not.
+    #[test]
+    fn the_executors_own_files_come_first_and_what_is_left_out_is_counted() {
+        let scratch = tempfile::tempdir().unwrap();
+        let jobdir = jobdir(scratch.path(), &BuildId::derive(&["crowded"]));
+        write_standard_files(&jobdir);
+        for directory in ["a", "zz"] {
+            std::fs::create_dir(jobdir.logs.join(directory)).unwrap();
+            for number in 0..FILES_MAX {
+                std::fs::write(jobdir.logs.join(format!("{directory}/{number:04}")), "").unwrap();
+            }
+        }
+        let found = log_files(&jobdir.root);
+        let own: Vec<&str> =
+            found.files.iter().take(4).map(|path| path.to_str().unwrap()).collect();
+        assert_eq!(own, &OWN_FILES[..4]);
+        assert!(found.files[4..].iter().is_sorted() && found.files[4] == Path::new("a/0000"));
+        assert_eq!((found.files.len(), found.left_out), (FILES_MAX, FILES_MAX + 4));
+        let note = "2004 log files were not archived: the limit is 2000";
+        assert_eq!(describe_left_out(&jobdir.root), [note]);
+    }
+
+    /// Z7.4: the log names the files that are too large.
+    #[test]
+    fn files_that_are_too_large_are_named() {
+        let scratch = tempfile::tempdir().unwrap();
+        let jobdir = jobdir(scratch.path(), &BuildId::derive(&["heavy"]));
+        assert_eq!(describe_left_out(&jobdir.root), [""; 0]);
+        let grow = |name: &str, bytes: u64| {
+            std::fs::File::create(jobdir.logs.join(name)).unwrap().set_len(bytes).unwrap();
+        };
+        grow("huge.bin", FILE_BYTES_MAX + 1);
+        (0..9).for_each(|number| grow(&format!("part-{number}"), FILE_BYTES_MAX));
+        let notes = describe_left_out(&jobdir.root);
+        let [note] = notes.as_slice() else { panic!("{notes:?}") };
+        assert!(
+            note.starts_with("2 log files were not archived: a file may have 256 MiB"),
+            "{note}"
+        );
+        assert!(note.ends_with(": huge.bin, part-8"), "{note}");
+    }
+
+    /// Z7.4: a file that cannot be stored is named, and the others are stored.
+    #[tokio::test]
+    async fn a_file_that_cannot_be_stored_is_named() {
+        let scratch = tempfile::tempdir().unwrap();
+        let build = BuildId::derive(&["failing"]);
+        let jobdir = jobdir(scratch.path(), &build);
+        std::fs::write(jobdir.logs.join("big.txt"), vec![b'x'; 1 << 20]).unwrap();
+        let world = World::new(1, 0, sluice_model::Timestamp(0));
+        let ports = world.ports();
+        world.set_fate(1, Fate::FailsBefore);
+        let logs = logs_of(&build);
+        let stored = archive(&ports, logs, &jobdir.root, "http://pages/", LogCopy::Missing).await;
+        assert!(stored.address.is_some());
+        let trouble = "1 log file could not be read or stored and will be missing: big.txt";
+        assert_eq!(stored.trouble.as_deref(), Some(trouble));
+        // The line that says so is stored in place of the packed log.
+        std::fs::write(&jobdir.log, trouble).unwrap();
+        store_log(&ports, logs, &jobdir.root).await.unwrap();
+        assert_eq!(logs.read_file(&ports, LOG).await.unwrap().unwrap(), trouble);
     }
 }

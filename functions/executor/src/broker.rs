@@ -1,5 +1,5 @@
-//! The broker: a build's only way to the network. It connects untrusted playbooks to the build's
-//! own nodes and to the outside, and to nothing of ours (Z7.5).
+//! The broker: the only way of a build's untrusted playbooks to the network. It connects them to
+//! the build's own nodes and to the outside, and to nothing of ours (Z7.5).
 //!
 //! Untrusted playbooks run in a network of their own that has only a loopback. The broker is an
 //! HTTP proxy on a Unix socket outside of it. Ssh reaches it through `bin/node_connect.py`, and

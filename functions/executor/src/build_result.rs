@@ -87,6 +87,8 @@ pub struct ResultTracker {
     unreachable: bool,
     /// Whether the build was stopped.
     aborted: bool,
+    /// The result of a stopped build, if it is not `ABORTED`.
+    stop_result: Option<BuildResult>,
     /// Whether the build exceeded its disk limit or exposed a secret: only cleanup playbooks run
     /// then.
     is_cut_short: bool,
@@ -103,8 +105,9 @@ impl ResultTracker {
     /// Records the end of a pre-run playbook, defined at inheritance depth `level` (0 is the base
     /// job), and for a failure its explanation, of which the first line is a summary. Returns
     /// whether the phase goes on: only if the playbook passed. After a failure no main playbook may
-    /// run, and the attempt does not count, except that a stop and a full disk are results of their
-    /// own. Afterwards only a stop, a full disk or a lost host in post-run changes that result.
+    /// run, and the attempt does not count, except that a stop, a full disk and an exposed secret
+    /// have results of their own. Afterwards only one of these, or a lost host, in post-run changes
+    /// that result.
     /// Post-run playbooks of a depth above the highest recorded `level` then do not run.
     pub fn record_pre(&mut self, level: u32, end: &PlaybookEnd, explanation: &str) -> Next {
         self.reached = Some(self.reached.map_or(level, |reached| reached.max(level)));
@@ -164,12 +167,13 @@ impl ResultTracker {
     }
 
     /// Records the end of a post-run playbook, and for a failure its explanation, of which the
-    /// first line is a summary. After a stop the result is `ABORTED`, otherwise after a lost host
-    /// `RETRY`, otherwise after a full disk `DISK_FULL`, whatever was recorded before. Any other
-    /// failure makes it `POST_FAILURE`, unless pre-run failed, the run phase timed out or does not
-    /// count, or the disk was full before. Returns whether the phase goes on: after a failure only
-    /// if the build is neither stopped nor its disk full. Do not call it for a cleanup playbook
-    /// after a stop, which must not change the result.
+    /// first line is a summary. After a stop the result is that of the stop, otherwise after a lost
+    /// host `RETRY`, otherwise after a full disk `DISK_FULL` and after an exposed secret `FAILURE`,
+    /// whatever was recorded before. Any other failure makes it `POST_FAILURE`, unless pre-run
+    /// failed, the run phase timed out or does not count, or the build was cut short before.
+    /// Returns whether the phase goes on: after a failure only if the build is neither stopped nor
+    /// cut short. Do not call it for a cleanup playbook after a stop, which must not change the
+    /// result.
     pub fn record_post(&mut self, end: &PlaybookEnd, explanation: &str) -> Next {
         if end.succeeded() {
             return Next::GoOn;
@@ -231,27 +235,35 @@ impl ResultTracker {
         self.result == Some(BuildResult::Success)
     }
 
-    /// Returns whether the build's result would be `Retry` if it ended now; false after a stop.
-    /// `may_retry` is the job's own choice, which counts only after a pre-run failure. Whether
-    /// attempts are left is not checked.
+    /// Returns whether the build's result would be `Retry` if it ended now. `may_retry` is the
+    /// job's own choice, which counts only after a pre-run failure. Whether attempts are left is
+    /// not checked.
     pub fn would_retry(&self, may_retry: MayRetry) -> bool {
-        !self.aborted && self.result(may_retry) == BuildResult::Retry
+        self.result(may_retry) == BuildResult::Retry
     }
 
-    /// Records a stop that came while no playbook was running: the result becomes `ABORTED`.
-    /// `reason` is kept unless a failure was recorded before.
-    pub fn record_stop(&mut self, reason: &str) {
+    /// Records a stop that came while no playbook was running, and its result, `ABORTED` or
+    /// `RETRY`, which becomes that of the build. `reason` is kept unless a failure was recorded
+    /// before.
+    pub fn record_stop(&mut self, reason: &str, result: BuildResult) {
         self.aborted = true;
+        self.set_stop_result(result);
         self.why.get_or_insert_with(|| reason.to_owned());
     }
 
-    /// Returns the result of the build: `ABORTED` after a stop, otherwise `RETRY` if a post-run
+    /// Sets the result that the build has if it was stopped, `ABORTED` or `RETRY`. Without a stop
+    /// it has no effect.
+    pub fn set_stop_result(&mut self, result: BuildResult) {
+        self.stop_result = Some(result);
+    }
+
+    /// Returns the result of the build: that of a stop after one, otherwise `RETRY` if a post-run
     /// playbook lost a host, otherwise the recorded result. If the attempt does not count or no
     /// result is recorded, that is `RETRY`, or `FAILURE` after a pre-run failure of a job that
     /// forbids another attempt. Whether attempts are left is not checked.
     pub fn result(&self, may_retry: MayRetry) -> BuildResult {
         if self.aborted {
-            return BuildResult::Aborted;
+            return self.stop_result.unwrap_or(BuildResult::Aborted);
         }
         if self.unreachable {
             return BuildResult::Retry;
@@ -384,8 +396,27 @@ mod tests {
                 && tracker.runs_post_playbook(1, PostPlaybookKind::Normal)
                 && !tracker.runs_post_playbook(2, PostPlaybookKind::Normal)
         );
-        tracker.record_stop("newer patchset");
+        tracker.record_stop("newer patchset", Aborted);
         assert!(!tracker.runs_post_playbook(0, PostPlaybookKind::Normal));
         assert!(tracker.runs_post_playbook(0, PostPlaybookKind::Cleanup));
+    }
+
+    /// Z7.3: what an executor stops for its own sake runs again, and its cleanup playbooks see
+    /// that.
+    #[test]
+    fn a_stop_of_the_executor_itself_is_retried() {
+        for (stop, is_retried) in [(Aborted, false), (Retry, true)] {
+            let mut stopped = tracker(&[GOOD], &[End::Aborted], &[]);
+            stopped.set_stop_result(stop);
+            let mut between = tracker(&[GOOD], &[GOOD], &[]);
+            between.record_stop("why", stop);
+            for tracker in [stopped, between] {
+                assert_eq!(tracker.result(MayRetry::Yes), stop);
+                assert_eq!(tracker.would_retry(MayRetry::Yes), is_retried);
+            }
+        }
+        let mut passed = tracker(&[GOOD], &[GOOD], &[GOOD]);
+        passed.set_stop_result(Retry);
+        assert_eq!(passed.result(MayRetry::Yes), Success, "the stop came too late");
     }
 }

@@ -659,12 +659,7 @@ async fn commit_end(
     request: Option<(Record, NodeRequest)>,
     ended: RunEnd,
 ) -> Result<(CommitOutcome, Run), ReconcileError> {
-    let is_last = order.attempt >= order.max_attempts;
-    let result = match ended.result {
-        BuildResult::Retry if is_last => BuildResult::RetryLimit,
-        result => result,
-    };
-    let now = ports.clock.now();
+    let (result, now) = (order.final_result(ended.result), ports.clock.now());
     let request = request.and_then(|(record, request)| Some((record, request.end(result, now)?)));
     let run = Run { phase: Phase::Ended(RunEnd { result, ..ended }), ..run.clone() };
     let head = build::next_run(record, &run)?;

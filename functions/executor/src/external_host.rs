@@ -15,8 +15,11 @@ use crate::ssh::plain;
 use sluice_keys::fingerprint_like;
 use sluice_model::job::{ExternalHost, Fingerprint, HostLogin};
 use sluice_model::node::NodeAccess;
+use std::io::ErrorKind;
 use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
+use tokio::net::TcpStream;
+use tokio::time::Instant;
 
 /// The login on hosts that name none, as Zuul's default.
 const USER: &str = "zuul";
@@ -24,6 +27,8 @@ const USER: &str = "zuul";
 const LOOKUP_SECONDS: u64 = 10;
 /// The time limit for each connection of `ssh-keyscan`.
 const SCAN_SECONDS: u64 = 10;
+/// The pause before a host that did not answer is tried again.
+const PAUSE_SECONDS: u64 = 5;
 /// The most addresses of one name that are tried.
 const ADDRESSES_MAX: usize = 4;
 /// The most host keys of one address that are looked at.
@@ -101,10 +106,12 @@ impl HostError {
 
 /// Finds the host of a deployment job and checks its host key; `None` for any other job. The log
 /// says with whose keys the build will log in; without any nothing is connected. `network` has the
-/// operator's refused and allowed networks.
+/// operator's refused and allowed networks. A host that does not answer, as one that boots, is tried
+/// again for as long as `patience`.
 pub(crate) async fn of_job(
     job: &JobAttempt<'_>,
     network: &NetworkSettings,
+    patience: Duration,
     log: &mut JobLog<'_>,
 ) -> Result<Option<NodeAccess>, HostError> {
     let Some(host) = &job.job.run_time.host else { return Ok(None) };
@@ -116,7 +123,7 @@ pub(crate) async fn of_job(
         policy: NetworkPolicy::new(network, &[]),
         is_reviewed: job.order.post_review,
     };
-    let found = find(host, &rules).await?;
+    let found = find_patiently(host, &rules, patience, log).await?;
     let keys = owners.join(", ");
     log.say(&format!("Host {} has the expected host key; SSH keys: {keys}", host.name));
     Ok(Some(found))
@@ -138,6 +145,31 @@ impl HostRules {
         match self.policy.decide(address, is_own_address) {
             Err(AddressRefusal::Private) if self.is_reviewed => None,
             decided => decided.err(),
+        }
+    }
+}
+
+/// Finds a host as [`find`] does, and tries again every [`PAUSE_SECONDS`] while it does not answer
+/// and `patience` lasts. The log says so once.
+async fn find_patiently(
+    host: &ExternalHost,
+    rules: &HostRules,
+    patience: Duration,
+    log: &mut JobLog<'_>,
+) -> Result<NodeAccess, HostError> {
+    let pause = Duration::from_secs(PAUSE_SECONDS);
+    let (until, mut is_said) = (Instant::now() + patience, false);
+    loop {
+        match find(host, rules).await {
+            Err(error) if error.may_pass() && Instant::now() + pause < until => {
+                if !is_said {
+                    let seconds = patience.as_secs();
+                    log.say(&format!("{error}; it is tried again for {seconds} seconds"));
+                }
+                is_said = true;
+                tokio::time::sleep(pause).await;
+            }
+            found => return found,
         }
     }
 }
@@ -184,8 +216,19 @@ async fn addresses(
 }
 
 /// Asks an address for its host keys of every type and returns them in the form of `known_hosts`
-/// without the host (`ssh-ed25519 AAAA…`), at least one. The error is what `ssh-keyscan` said.
+/// without the host (`ssh-ed25519 AAAA…`), at least one. The error says why none can be connected,
+/// or what `ssh-keyscan` said.
 async fn scan(address: SocketAddr) -> Result<Vec<String>, String> {
+    // Of a closed port `ssh-keyscan` says nothing.
+    let limit = Duration::from_secs(SCAN_SECONDS);
+    match tokio::time::timeout(limit, TcpStream::connect(address)).await {
+        Ok(Ok(_)) => {}
+        Ok(Err(error)) if error.kind() == ErrorKind::ConnectionRefused => {
+            return Err("connection refused".to_owned());
+        }
+        Ok(Err(error)) => return Err(error.to_string()),
+        Err(_) => return Err(format!("no answer within {SCAN_SECONDS} seconds")),
+    }
     let mut command = plain("ssh-keyscan");
     command.args(["-T", &SCAN_SECONDS.to_string(), "-p", &address.port().to_string()]);
     command.arg(address.ip().to_string());

@@ -36,11 +36,7 @@ impl HolderLookup for StoredHolders<'_> {
     /// the hold.
     async fn holder(&self, result: BuildResult) -> Result<Option<HolderAccess>, String> {
         let (order, nodes) = (self.order, self.nodes);
-        let is_last = order.attempt >= order.max_attempts;
-        let result = match result {
-            BuildResult::Retry if is_last => BuildResult::RetryLimit,
-            result => result,
-        };
+        let result = order.final_result(result);
         if nodes.is_empty() || !is_held_for(result) {
             return Ok(None);
         }

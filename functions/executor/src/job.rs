@@ -277,11 +277,20 @@ pub trait Observer: Send + Sync {
 #[derive(Debug, Clone)]
 pub struct Stopper(Arc<BuildRequests>);
 
+/// A requested stop.
+#[derive(Debug, Clone)]
+struct StopRequest {
+    /// The reason.
+    reason: String,
+    /// The result of the build, if the stop ends it.
+    result: BuildResult,
+}
+
 /// The senders of both requests.
 #[derive(Debug)]
 struct BuildRequests {
-    /// The reason of the requested stop.
-    stop: watch::Sender<Option<String>>,
+    /// The requested stop.
+    stop: watch::Sender<Option<StopRequest>>,
     /// Whether the build may resume.
     resume: watch::Sender<bool>,
 }
@@ -295,16 +304,27 @@ impl Stopper {
         (Self(Arc::clone(&requests)), StopSignal { stopped, resumed, _requests: requests })
     }
 
-    /// Requests the stop. Returns whether this is the first request; later ones do not change the
-    /// reason.
-    pub fn stop(&self, reason: &str) -> bool {
+    /// Requests the stop of a build that is no longer wanted: it ends as `ABORTED`. Later requests
+    /// change nothing.
+    pub fn stop(&self, reason: &str) {
+        self.request(reason, BuildResult::Aborted);
+    }
+
+    /// Requests the stop of a build that this executor cannot go on with: it ends as `RETRY`, since
+    /// the attempt does not count. Later requests change nothing.
+    pub fn stop_and_retry(&self, reason: &str) {
+        self.request(reason, BuildResult::Retry);
+    }
+
+    /// Requests the stop, unless one is requested.
+    fn request(&self, reason: &str, result: BuildResult) {
         self.0.stop.send_if_modified(|current| {
             let first = current.is_none();
             if first {
-                *current = Some(reason.to_owned());
+                *current = Some(StopRequest { reason: reason.to_owned(), result });
             }
             first
-        })
+        });
     }
 
     /// Lets the build resume, even if it pauses only later.
@@ -316,8 +336,8 @@ impl Stopper {
 /// Receives the requests to stop or resume one build.
 #[derive(Debug, Clone)]
 pub struct StopSignal {
-    /// The reason of a requested stop, once there is one.
-    stopped: watch::Receiver<Option<String>>,
+    /// The requested stop, once there is one.
+    stopped: watch::Receiver<Option<StopRequest>>,
     /// Whether the build may resume after a pause.
     resumed: watch::Receiver<bool>,
     // Keeps the senders alive, so that waiting does not end when the stopper is dropped.
@@ -329,11 +349,10 @@ impl StopSignal {
     /// Waits until a stop is requested and returns the reason; at once if that has happened. Never
     /// returns without a stop.
     pub async fn stopped(&mut self) -> String {
-        let reason = self
-            .stopped
-            .wait_for(Option::is_some)
-            .await
-            .map(|reason| reason.clone().unwrap_or_default());
+        let reason =
+            self.stopped.wait_for(Option::is_some).await.map(|request| {
+                request.as_ref().map(|stop| stop.reason.clone()).unwrap_or_default()
+            });
         match reason {
             Ok(reason) => reason,
             // Cannot happen, because this value holds the sender.
@@ -352,6 +371,12 @@ impl StopSignal {
 
     /// Returns the reason of a requested stop; `None` if there is none.
     pub fn reason(&self) -> Option<String> {
-        self.stopped.borrow().clone()
+        self.stopped.borrow().as_ref().map(|stop| stop.reason.clone())
+    }
+
+    /// Returns the result of a build that a stop ends: `RETRY` if the executor stops it for its own
+    /// sake, otherwise `ABORTED`.
+    pub fn result(&self) -> BuildResult {
+        self.stopped.borrow().as_ref().map_or(BuildResult::Aborted, |stop| stop.result)
     }
 }

@@ -12,6 +12,7 @@ use std::borrow::Cow;
 use std::fmt::Write as _;
 use std::fs::File;
 use std::io::Write;
+use std::path::Path;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// The maximum length of a line in bytes, without the timestamp; the rest is dropped with a notice.
@@ -230,6 +231,16 @@ fn write_or_cut<F: Write>(
             tracing::warn!(%error, "could not cut a build's log after a failed write");
         }
     })
+}
+
+/// Adds a text of the executor to the log at `path` of a build that has ended. Returns its offset
+/// and the added line. The text must not contain secrets.
+pub fn append(path: &Path, text: &str) -> std::io::Result<(u64, String)> {
+    let mut file = File::options().append(true).open(path)?;
+    let offset = file.metadata()?.len();
+    let line = format!("{} | {text}\n", stamp());
+    file.write_all(line.as_bytes())?;
+    Ok((offset, line))
 }
 
 /// Returns the current time of the system clock.

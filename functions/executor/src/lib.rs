@@ -12,8 +12,8 @@
 //! 5. [`phases`]: pre-run, run and post-run, and the result; [`held_nodes`] lets people log in on
 //!    nodes that are held afterwards.
 //! 6. [`secrets`], [`id_token`], [`uploads`]: secrets of a playbook, tokens and upload credentials.
-//! 7. [`playbook`]: one `ansible-playbook` process in a [`sandbox`], whose way to the network is the
-//!    [`broker`]; [`playbook_failure`] says what failed in it.
+//! 7. [`playbook`]: one `ansible-playbook` process in a [`sandbox`]; the [`broker`] is the only way
+//!    of an untrusted one to the network, and [`playbook_failure`] says what failed in it.
 //! 8. [`joblog`], [`live`] and [`stored_log`]: the log, readers that follow it, and its copy.
 //! 9. [`archive`]: uploads the logs.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]

@@ -6,6 +6,7 @@ use crate::returned_data;
 use serde_json::{Map, Value, json};
 use sluice_model::BuildId;
 use sluice_model::build::{Order, Phase, Run};
+use sluice_records::artifact::artifact_address;
 use sluice_records::build;
 use sluice_records::codec::decode;
 use sluice_runtime::Ports;
@@ -93,17 +94,15 @@ async fn all_data(
 
 /// Returns the artifacts that a build returned in `zuul.artifacts`, each with the project, job and
 /// change (or ref) of the build; these replace what the job returned under the same keys. An
-/// address without `://` is resolved below the build's logs, if their address is known. Entries
-/// that are no mappings are left out.
+/// relative address is completed by that of the build's logs, if it is known. Entries that are no
+/// mappings are left out.
 fn artifacts(build: &BuildData) -> Vec<Value> {
     let named =
         build.data.get("zuul").and_then(|own| own.get("artifacts")).and_then(Value::as_array);
     let artifacts = named.into_iter().flatten().filter_map(Value::as_object).map(|artifact| {
         let mut artifact = artifact.clone();
-        if let (Some(Value::String(url)), Some(logs)) = (artifact.get_mut("url"), &build.log_url)
-            && !url.contains("://")
-        {
-            *url = format!("{logs}{url}");
+        if let (Some(Value::String(url)), Some(logs)) = (artifact.get_mut("url"), &build.log_url) {
+            *url = artifact_address(logs, url);
         }
         let change = &build.order.change;
         let of_item = match change.key.number() {
@@ -160,7 +159,7 @@ mod tests {
             ended_at: Timestamp(0),
             data: data.as_object().cloned().unwrap(),
             data_object: None,
-            log_url: Some("https://logs/b1/".to_owned()),
+            log_url: Some("https://logs/b1".to_owned()),
         })
     }
 

@@ -6,16 +6,14 @@ mod end;
 mod prepare;
 mod start_error;
 
-use self::end::{ended, log_url, short, write_record};
+use self::end::{ended, log_url, write_record};
 use self::prepare::ConnectedNodes;
 use self::start_error::StartError;
 use crate::build_result::{Next, PlaybookEnd, PostPlaybookKind, ResultTracker};
-use crate::comment_lines;
 use crate::content::AnsibleContent;
 use crate::disk::DiskWatch;
 use crate::external_host;
 use crate::frozen_vars::{self, FrozenVars};
-use crate::held_nodes;
 use crate::home_files;
 use crate::include;
 use crate::inventory::{self, JobVars};
@@ -29,26 +27,26 @@ use crate::playbook::{
 };
 use crate::playbook_checkouts::Playbooks;
 use crate::restricted_vars::{VarScope, is_allowed, restrict};
-use crate::returned_data::ReturnedData;
+use crate::returned_data::{ReturnedData, part_for_record};
 use crate::sandbox::{CodeTrust, probe};
 use crate::settings::{AnsibleSettings, SetupError};
-use crate::time_limits::TimeLimits;
+use crate::time_limits::{TimeLimit, TimeLimits};
 use crate::uploads;
 use crate::vars::{mark_all_unsafe, mark_unsafe, to_map};
 use async_trait::async_trait;
 use serde_json::{Map, Value, json};
 use sluice_config::pattern::Pattern;
+use sluice_model::BranchName;
 use sluice_model::build::{BuildResult, Pause, PlaybookPhase, PlaybookStart, RunEnd};
 use sluice_model::git::Oid;
 use sluice_model::job::{
     ANSIBLE_VERSIONS, DEFAULT_ANSIBLE_VERSION, FrozenJob, Playbook, SecretUse,
 };
-use sluice_model::{BranchName, Timestamp};
+use sluice_records::artifact::complete_artifacts;
 use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
-use tokio::time::Instant;
 
 /// Runs jobs with Ansible. Each playbook is a separate process in its own sandbox.
 #[derive(Debug)]
@@ -124,7 +122,9 @@ impl Runner for Ansible {
         galaxy_token.for_each(|token| log.redactor.add(&token.to_masked_value()));
         log.say("Job console starting");
         let read = async {
-            let host = external_host::of_job(job, &self.settings.network, &mut log).await?;
+            let patience = Duration::from_secs(self.settings.host_wait_seconds);
+            let network = &self.settings.network;
+            let host = external_host::of_job(job, network, patience, &mut log).await?;
             let frozen = include::add_file_vars(job, sources, &jobdir).await;
             Ok::<_, StartError>((frozen.map_err(StartError::Include)?, host))
         };
@@ -167,7 +167,7 @@ impl Runner for Ansible {
                 log.say(&detail);
                 ended(error.result(), Some(log.redactor.text(&detail)))
             }
-            None => ended(BuildResult::Aborted, stop.reason()),
+            None => ended(stop.result(), stop.reason()),
         };
         log.say(&format!("Job ended: {}", result.result));
         result
@@ -246,9 +246,9 @@ impl PreparedBuild<'_> {
             if !results.may_enter_run() || record_requested_stop(&mut results, stop) {
                 break;
             }
-            let left = run_deadline.saturating_duration_since(Instant::now());
+            let limit = limits.left_for_run(run_deadline);
             let (end, explanation) =
-                self.run_playbook(playbook, left, &results, Some(&mut *stop), log).await;
+                self.run_playbook(playbook, limit, &results, Some(&mut *stop), log).await;
             if let Some(expression) = self.failure_output.take() {
                 results.record_failure_output(&expression);
             }
@@ -268,7 +268,7 @@ impl PreparedBuild<'_> {
             }
             let signal = if already_stopped { None } else { Some(&mut *stop) };
             let limit =
-                if already_stopped { limits.start_or_continue_cleanup() } else { limits.post };
+                if already_stopped { limits.start_or_continue_cleanup() } else { limits.of_post() };
             let (end, explanation) =
                 self.run_playbook(playbook, limit, &results, signal, log).await;
             // A cleanup playbook after a stop does not change the result.
@@ -276,6 +276,7 @@ impl PreparedBuild<'_> {
                 results.record_post(&end, &explanation);
             }
         }
+        results.set_stop_result(stop.result());
         self.finish(&results, started_at, log).await
     }
 
@@ -289,14 +290,17 @@ impl PreparedBuild<'_> {
             return;
         }
         log.say("Pausing until the dependent jobs have ended");
-        let log_url = log_url(&returned, &log.redactor);
+        // A refusal is said at the end of the build.
+        let log_url = log_url(&returned, &log.redactor).unwrap_or_default();
         log.returned_secrets(&returned);
-        log.paused(Pause {
-            since: now(),
-            data: log.redactor.map(returned.data),
-            data_object: None,
-            log_url,
-        });
+        let (since, mut data) = (now(), log.redactor.map(returned.data));
+        if let Some(log_url) = &log_url {
+            complete_artifacts(&mut data, log_url);
+        }
+        if let Some(note) = part_for_record(&data).and_then(|part| part.note) {
+            log.say(&note);
+        }
+        log.paused(Pause { since, data, data_object: None, log_url });
         stop.resumed().await;
         if stop.reason().is_none() {
             log.say("Resuming: the dependent jobs have ended");
@@ -312,7 +316,7 @@ impl PreparedBuild<'_> {
     async fn run_playbook(
         &mut self,
         playbook: &PreparedPlaybook,
-        timeout: Duration,
+        limit: TimeLimit,
         results: &ResultTracker,
         stop: Option<&mut StopSignal>,
         log: &mut JobLog<'_>,
@@ -345,7 +349,7 @@ impl PreparedBuild<'_> {
             vars: self.vars(playbook, results),
             secrets,
             known_hosts: self.reached_hosts(),
-            timeout,
+            limit,
             record_bytes_max: self.record_bytes_left,
             failure_output: &failure_output,
             streams: match self.attempt.job.job.run_time.ansible_split_streams {
@@ -483,8 +487,7 @@ impl PreparedBuild<'_> {
 
     /// Returns the plaintext secrets of one playbook by variable name, with those that parents
     /// returned; the playbook's own override these. Names of Ansible's and the executor's variables
-    /// are left out. The values are marked as unsafe. Empty for the run that expands
-    /// variables.
+    /// are left out. The values are marked as unsafe. Empty for the run that expands variables.
     fn secrets(&self, playbook: &PreparedPlaybook) -> Map<String, Value> {
         let job = self.attempt.job;
         let Some(configured) = configured(job.job, playbook) else { return Map::new() };
@@ -553,13 +556,15 @@ impl PreparedBuild<'_> {
         let mut vars = self.vars(&playbook, &ResultTracker::default());
         vars.insert("sluice_freeze_names".to_owned(), json!(frozen_vars::names(job)));
         vars.insert("sluice_freeze_dest".to_owned(), json!(frozen_vars::directory(&jobdir.facts)));
+        let name = format!("limit of {} s for expanding variables", timeout.as_secs());
+        let limit = TimeLimit { left: timeout, name };
         let inputs = PlaybookInputs {
             inventory: &inventory,
             vars,
             secrets: Map::new(),
             // Its own plays gather what it needs.
             known_hosts: Vec::new(),
-            timeout,
+            limit,
             // No entry in job-output.json.
             record_bytes_max: 0,
             failure_output: &[],
@@ -570,57 +575,6 @@ impl PreparedBuild<'_> {
         // A host that fails here has no variables in trusted playbooks, and fails there.
         playbook::run(&context, &playbook, inputs, log).await;
         self.frozen = frozen_vars::read(self.attempt.job, &state.facts, &hosts);
-    }
-
-    /// Passes returned secret data to the observer, maps file comments to the change's own lines,
-    /// writes `job-output.json`, and returns the end of the build. The result is computed from
-    /// `results` and from whether the job allows another attempt. Secrets are masked in the
-    /// returned data and the reason. What cannot be mapped or written is only logged.
-    async fn finish(
-        self,
-        results: &ResultTracker,
-        started_at: Timestamp,
-        log: &mut JobLog<'_>,
-    ) -> RunEnd {
-        let Attempt { job, sources, jobdir, .. } = self.attempt;
-        let (mut returned, _) = ReturnedData::read(&jobdir.results);
-        log.returned_secrets(&returned);
-        if let Some(trouble) = returned.masking_trouble() {
-            returned.add_warning(trouble);
-        }
-        if !self.left_files.is_empty() {
-            let files: Vec<String> =
-                self.left_files.iter().take(home_files::FILES_MAX).cloned().collect();
-            returned.add_warning(home_files::warning(&files));
-        }
-        if let Some(tested) = &self.tested {
-            let notes = comment_lines::map_to_proposed_change(
-                job,
-                sources,
-                jobdir,
-                tested,
-                &mut returned.data,
-            )
-            .await;
-            notes.iter().for_each(|line| log.say(line));
-        }
-        if let Err(error) = write_record(jobdir, &self.records) {
-            log.say(&format!("job-output.json could not be written: {error}"));
-        }
-        let result = results.result(returned.may_retry());
-        if let (Some(lookup), Some(agent)) = (job.holder, &self.nodes.agent) {
-            let access = (jobdir, self.attempt.settings, agent);
-            held_nodes::admit_holder(lookup, result, access, job.nodes, log).await;
-        }
-        RunEnd {
-            result,
-            detail: results.why().map(|why| short(&log.redactor.text(why))),
-            started_at: Some(started_at),
-            ended_at: now(),
-            log_url: log_url(&returned, &log.redactor),
-            data: log.redactor.map(returned.data),
-            data_object: None,
-        }
     }
 }
 
@@ -651,7 +605,7 @@ fn configured<'j>(job: &'j FrozenJob, playbook: &PreparedPlaybook) -> Option<&'j
 /// playbooks.
 fn record_requested_stop(results: &mut ResultTracker, stop: &StopSignal) -> bool {
     if let Some(reason) = stop.reason() {
-        results.record_stop(&reason);
+        results.record_stop(&reason, stop.result());
     }
     stop.reason().is_some()
 }

@@ -13,6 +13,7 @@ use crate::receiver::{CallbackMessage, LINGER, PlaybookRecord, Receiver};
 use crate::sandbox::{CodeTrust, MessageSockets, Sandbox};
 use crate::settings::AnsibleSettings;
 use crate::ssh::Agent;
+use crate::time_limits::TimeLimit;
 use serde_json::{Map, Value, json};
 use sluice_config::pattern::Pattern;
 use sluice_model::BranchName;
@@ -21,7 +22,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::process::ExitStatusExt;
 use std::path::{Path, PathBuf};
 use std::process::ExitStatus;
-use std::time::Duration;
 
 /// The maximum size of Ansible's own output in bytes. Output of tasks comes over the socket.
 const PRINTED_BYTES_MAX: usize = 64 << 10;
@@ -111,7 +111,7 @@ pub struct PlaybookInputs<'a> {
     /// facts or not, as after Zuul's setup. Only facts that are not cached are gathered before.
     pub known_hosts: Vec<&'a str>,
     /// The time limit.
-    pub timeout: Duration,
+    pub limit: TimeLimit,
     /// The memory that its entry in `job-output.json` may take, in bytes.
     pub record_bytes_max: usize,
     /// Failure patterns: the build fails if the output matches one.
@@ -187,7 +187,10 @@ pub async fn run(
     inputs: PlaybookInputs<'_>,
     log: &mut JobLog<'_>,
 ) -> PlaybookOutcome {
-    let mut outcome = PlaybookOutcome::new(PlaybookEnd::Aborted, inputs.record_bytes_max);
+    let mut outcome = PlaybookOutcome {
+        failure: FailureWatch::new(&inputs.limit.name, &context.jobdir.root),
+        ..PlaybookOutcome::new(PlaybookEnd::Aborted, inputs.record_bytes_max)
+    };
     let files = PlaybookFiles::new(context.jobdir, playbook);
     outcome.end = match files.write(context, playbook, &inputs) {
         Ok(()) => watch(context, playbook, &files, inputs, log, &mut outcome).await,
@@ -223,7 +226,7 @@ async fn watch(
         ansible.stderr().map(|pipe| tokio::spawn(read_bounded(pipe, PRINTED_BYTES_MAX))),
     ];
     let processes = ProcessWatch::start(ansible.id(), context.settings.process_limits);
-    let deadline = tokio::time::sleep(inputs.timeout);
+    let deadline = tokio::time::sleep(inputs.limit.left);
     tokio::pin!(deadline);
     let mut stop = inputs.stop;
     let (mut status, mut killed, mut has_started, mut lost_hosts) = (None, None, false, false);
@@ -286,7 +289,7 @@ async fn watch(
             }
             () = &mut deadline, if running => {
                 killed = Some(PlaybookEnd::TimedOut);
-                log.say(&format!("The playbook timed out after {} seconds and is killed", inputs.timeout.as_secs()));
+                log.say(&format!("Ran out of time: {}; the playbook is killed", inputs.limit.name));
                 ansible.kill();
             }
             reason = stopped(stop.as_deref_mut()), if running => {

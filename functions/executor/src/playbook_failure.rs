@@ -8,9 +8,12 @@ use crate::build_result::PlaybookEnd;
 use crate::redact::Redactor;
 use serde::Deserialize;
 use sluice_model::plain_text::plain_line;
+use std::path::Path;
 
 /// The maximum length of a message of Ansible, in characters.
 const MESSAGE_CHARS_MAX: usize = 300;
+/// The maximum length of an error of Ansible without its place, in characters.
+const ERROR_CHARS_MAX: usize = 160;
 /// The maximum length of the name of a task, play or host, in characters.
 const NAME_CHARS_MAX: usize = 120;
 /// The maximum number of hosts that are named.
@@ -68,9 +71,21 @@ pub struct FailureWatch {
     other_hosts_count: usize,
     /// The error with which Ansible ended by itself, as for a playbook that it cannot read.
     ansible_error: Option<String>,
+    /// The time limit of the playbook, as its user configured it.
+    limit: String,
+    /// The directory of the build with a final slash, which is left out of messages; empty if it is
+    /// not known.
+    root: String,
 }
 
 impl FailureWatch {
+    /// Returns the watch of a playbook that has not started. `limit` names its time limit, and
+    /// `root` is the directory of its build, which messages leave out.
+    pub fn new(limit: &str, root: &Path) -> Self {
+        let (limit, root) = (limit.to_owned(), format!("{}/", root.display()));
+        Self { limit, root, ..Self::default() }
+    }
+
     /// Takes note that a play starts.
     pub fn start_play(&mut self, name: &str) {
         name.clone_into(&mut self.play);
@@ -108,10 +123,9 @@ impl FailureWatch {
         }
     }
 
-    /// Takes note of what Ansible printed itself. The first line of an error counts.
+    /// Takes note of what Ansible printed itself. The first error counts.
     pub fn observe_output(&mut self, output: &str) {
-        let is_error = |line: &&str| line.starts_with("ERROR!") || line.starts_with("[ERROR]");
-        self.ansible_error = output.lines().find(is_error).map(str::to_owned);
+        self.ansible_error = ansible_error(output);
     }
 
     /// Returns why the playbook ended as `end` says, with the secrets that `redactor` knows masked:
@@ -126,7 +140,7 @@ impl FailureWatch {
         stop: Option<&str>,
         redactor: &Redactor,
     ) -> String {
-        let words = Words(redactor);
+        let words = Words { redactor, root: &self.root };
         let in_task = || match self.task.is_empty() {
             true => String::new(),
             false => format!(" in task \"{}\"", words.name(&self.task)),
@@ -152,7 +166,9 @@ impl FailureWatch {
                 Some(failure) => (self.unreachable(failure, &words), failure.play.as_str()),
                 None => ("A host could not be reached".to_owned(), self.play.as_str()),
             },
-            PlaybookEnd::TimedOut => (format!("Ran out of time{}", in_task()), self.play.as_str()),
+            PlaybookEnd::TimedOut => {
+                (format!("Ran out of time{}: {}", in_task(), self.limit), self.play.as_str())
+            }
             PlaybookEnd::DiskFull => {
                 (format!("Exceeded the disk limit of the build{}", in_task()), self.play.as_str())
             }
@@ -216,19 +232,61 @@ impl FailureWatch {
     }
 }
 
+/// Returns what says most about an error in what Ansible printed itself: the mistake, with the file
+/// and the line; `None` without an error.
+fn ansible_error(output: &str) -> Option<String> {
+    let errors = ["ERROR! ", "[ERROR]: "];
+    let mut lines = output.lines();
+    let first = lines.find_map(|line| errors.iter().find_map(|error| line.strip_prefix(error)))?;
+    let rest: Vec<&str> = lines.map(str::trim).filter(|line| !line.is_empty()).collect();
+    let behind = |start: &str| rest.iter().skip_while(|line| !line.starts_with(start)).nth(1);
+    let what = if first.contains("read either as JSON nor YAML") {
+        let mistake = behind("Syntax Error while loading YAML").map_or("", |line| line);
+        // What follows is where the parser was.
+        let mistake = mistake.split(". ").next().unwrap_or(mistake);
+        format!("YAML syntax error: {}", mistake.trim_end_matches('.'))
+    } else if let Some((role, _path)) = first.split_once(" was not found in /") {
+        format!("{role} was not found")
+    } else if first.trim() == "Unable to retrieve file contents" {
+        let which = rest.first().map_or(first, |line| line);
+        which.trim_end_matches(" on the Ansible Controller.").to_owned()
+    } else {
+        first.trim().trim_end_matches('.').to_owned()
+    };
+    let what = plain_line(&what, ERROR_CHARS_MAX);
+    let place = rest.iter().find_map(|line| line.strip_prefix("The error appears to be in '"));
+    let place = place.and_then(|place| {
+        let (file, place) = place.split_once("': line ")?;
+        let line: String = place.chars().take_while(char::is_ascii_digit).collect();
+        Some(format!(", in {file}, line {line}"))
+    });
+    Some(format!("{what}{}", place.unwrap_or_default()))
+}
+
 /// Makes texts of a playbook fit for a result.
-struct Words<'a>(&'a Redactor);
+struct Words<'a> {
+    /// Masks secrets.
+    redactor: &'a Redactor,
+    /// The directory of the build with a final slash, which is left out; empty if it is not known.
+    root: &'a str,
+}
 
 impl Words<'_> {
+    /// Returns a text with secrets masked and without the directory of the build.
+    fn text(&self, text: &str) -> String {
+        let text = self.redactor.text(text);
+        if self.root.is_empty() { text } else { text.replace(self.root, "") }
+    }
+
     /// Returns a name as one bounded line, with secrets masked.
     fn name(&self, name: &str) -> String {
         // Masked before it is cut, because a part of a secret is not recognised.
-        plain_line(&self.0.text(name), NAME_CHARS_MAX)
+        plain_line(&self.text(name), NAME_CHARS_MAX)
     }
 
     /// Returns a message as one bounded line, with secrets masked.
     fn message(&self, message: &str) -> String {
-        plain_line(&self.0.text(message), MESSAGE_CHARS_MAX)
+        plain_line(&self.text(message), MESSAGE_CHARS_MAX)
     }
 
     /// Returns a message with a colon before it; empty without one.
@@ -270,7 +328,7 @@ mod tests {
         let place = "\nIn the run playbook forge.test/org/one/run.yaml.";
         assert_eq!(explain(&watch, &FAILED), format!("ansible-playbook exited with code 2{place}"));
         watch.observe_output("noise\nERROR! no such module\nmore");
-        let text = format!("Ansible could not run it: ERROR! no such module{place}");
+        let text = format!("Ansible could not run it: no such module{place}");
         assert_eq!(explain(&watch, &FAILED), text);
         for host in ["one", "two", "three", "four", "five"] {
             let of_script = failure("Run the script", host, Some(1), Some("two\nlines"));
@@ -299,12 +357,16 @@ mod tests {
     /// Z7.1, Z4.3: what ran is named where nothing failed by itself.
     #[test]
     fn a_playbook_that_is_ended_names_the_task_that_ran() {
-        let mut watch = FailureWatch::default();
+        let limit = "timeout of 20 s for pre-run and run";
+        let mut watch = FailureWatch::new(limit, Path::new("/builds/b1"));
         watch.start_play("Tests");
         watch.start_task("Sleep");
         let place = "\nIn play \"Tests\" of the run playbook forge.test/org/one/run.yaml.";
         for (end, text) in [
-            (PlaybookEnd::TimedOut, "Ran out of time in task \"Sleep\""),
+            (
+                PlaybookEnd::TimedOut,
+                "Ran out of time in task \"Sleep\": timeout of 20 s for pre-run and run",
+            ),
             (PlaybookEnd::DiskFull, "Exceeded the disk limit of the build in task \"Sleep\""),
             (
                 PlaybookEnd::SecretExposed,
@@ -346,5 +408,36 @@ mod tests {
         assert!(text.starts_with("Task \"a[31mb xxx"), "{text}");
         assert!(text.contains(": [REDACTED] yyy") && !text.contains("hunter2"), "{text}");
         assert!(text.chars().count() < 700 && text.lines().count() == 2, "{text}");
+    }
+
+    /// Z7.1: what Ansible says about a playbook that it cannot run is reduced to the mistake and
+    /// its place in the repository.
+    #[test]
+    fn an_error_of_ansible_itself_names_the_mistake_and_the_line() {
+        let yaml = "ERROR! We were unable to read either as JSON nor YAML, these are the errors we got from each:\n\
+             JSON: Expecting value: line 1 column 1 (char 0)\n\nSyntax Error while loading YAML.\n  \
+             did not find expected '-' indicator. while parsing a block collection\n  in \"<unicode string>\", line 4\n\n\
+             The error appears to be in '/builds/b1/org/one/run.yaml': line 4, column 17, but may\nbe elsewhere";
+        let role = "[WARNING]: x\nERROR! the role 'nothere' was not found in /builds/b1/roles:/usr/share/ansible/roles\n\n\
+             The error appears to be in '/builds/b1/org/one/run.yaml': line 9, column 7, but may\n";
+        let file = "ERROR! Unable to retrieve file contents\n\
+             Could not find or access '/builds/b1/org/one/missing.yaml' on the Ansible Controller.\nIf you are using";
+        for (output, text) in [
+            (
+                yaml,
+                "YAML syntax error: did not find expected '-' indicator, in org/one/run.yaml, line 4",
+            ),
+            (role, "the role 'nothere' was not found, in org/one/run.yaml, line 9"),
+            (file, "Could not find or access 'org/one/missing.yaml'"),
+            ("[ERROR]: something new\nmore", "something new"),
+        ] {
+            let mut watch = FailureWatch::new("", Path::new("/builds/b1"));
+            watch.observe_output(output);
+            let explained = explain(&watch, &PlaybookEnd::Finished { code: 4 });
+            assert_eq!(
+                explained.lines().next(),
+                Some(&*format!("Ansible could not run it: {text}"))
+            );
+        }
     }
 }

@@ -18,56 +18,156 @@ const BYTES_MAX: u64 = 4 << 20;
 /// The maximum size of returned data in the record of a run, in bytes.
 const RECORD_BYTES_MAX: usize = 24 << 10;
 
-/// The maximum size of file comments in a record that cannot hold all returned data, in bytes.
-const COMMENTS_BYTES_MAX: usize = 10 << 10;
+/// What a record holds of each list in the `zuul` part of data that it cannot hold as a whole, in
+/// bytes. With [`LOG_URL_BYTES_MAX`] their sum is at most [`RECORD_BYTES_MAX`].
+const CHILD_JOBS_BYTES_MAX: usize = 5 << 10;
+/// As above.
+const WARNINGS_BYTES_MAX: usize = 3 << 10;
+/// As above.
+const ARTIFACTS_BYTES_MAX: usize = 6 << 10;
+/// As above.
+const COMMENTS_BYTES_MAX: usize = 8 << 10;
+
+/// The maximum size of the address of logs that a job returns, in bytes.
+pub const LOG_URL_BYTES_MAX: usize = 2_000;
+
+/// The other values of the `zuul` part that a record always holds, if they are not longer than
+/// [`LOG_URL_BYTES_MAX`].
+const CONTROL_VALUES: [&str; 4] = ["pause", "retry", "log_url", SECRET_OBJECT];
 
 /// Stores returned data as an object if it is too large for a record, which holds 24 KiB. Returns
-/// the part for the record, and the object's key if there is one. Then that part is only the `zuul`
-/// part, which the gate and the pages use, without file comments that exceed 10 KiB; it is empty if
-/// that is still too large.
+/// the part for the record ([`part_for_record`]), and the object's key if there is one.
 ///
 /// # Errors
 /// Returns an error if the data could not be stored; the caller retries.
 pub async fn store_data(
     ports: &Ports,
     build: &BuildId,
-    mut data: Map<String, Value>,
+    data: Map<String, Value>,
 ) -> Result<StoredData, PortError> {
+    let Some(part) = part_for_record(&data) else { return Ok((data, None)) };
     let failed = |error| PortError::unknown(format!("store the data returned by {build}"), error);
     let text = serde_json::to_string(&data).map_err(failed)?;
-    if text.len() <= RECORD_BYTES_MAX {
-        return Ok((data, None));
-    }
     let key = format!("returned/{build}/{}", digest(&[&text]));
     ports.objects.put(&key, Bytes::from(text), PutMode::Always, "application/json").await?;
-    data.retain(|name, _| name == "zuul");
-    limit_comments(&mut data);
-    data.retain(|_, value| value.to_string().len() <= RECORD_BYTES_MAX);
-    Ok((data, Some(key)))
+    let mut kept = part.data;
+    if let Some(note) = part.note {
+        add_warning(&mut kept, note);
+    }
+    Ok((kept, Some(key)))
 }
 
-/// Removes from `data` each file comment (`zuul.file_comments`) that does not fit into 10 KiB
-/// together with those that are kept before it. Then removes files without comments. So many
-/// comments do not displace the data that the queue needs (`child_jobs`, `artifacts`).
-fn limit_comments(data: &mut Map<String, Value>) {
-    let files = data
-        .get_mut("zuul")
-        .and_then(|zuul| zuul.get_mut("file_comments"))
-        .and_then(Value::as_object_mut);
-    let mut room = COMMENTS_BYTES_MAX;
-    for (path, comments) in files.into_iter().flatten() {
-        let Some(comments) = comments.as_array_mut() else { continue };
-        comments.retain(|comment| {
-            let left = room.checked_sub(path.len() + comment.to_string().len());
+/// The part of returned data that a record holds, if it does not hold all.
+pub struct RecordPart {
+    /// The `zuul` part, without what does not fit.
+    data: Map<String, Value>,
+    /// What the gate and the pages therefore do not see, in a sentence; `None` if that is nothing.
+    pub note: Option<String>,
+}
+
+/// Returns the part of `data` that a record holds: of the `zuul` part the values that control the
+/// queue, and as many entries of each list as fit. `None` if the record holds all of `data`.
+/// Variables for dependent jobs are not in that part: these jobs read the whole data.
+pub fn part_for_record(data: &Map<String, Value>) -> Option<RecordPart> {
+    let own = data.get("zuul").and_then(Value::as_object);
+    let mut bytes = Value::Object(data.clone()).to_string().len();
+    // It is added after the build's log has ended, and must not change what the log says.
+    if let Some(secret) = own.and_then(|own| own.get(SECRET_OBJECT)) {
+        bytes -= secret.to_string().len() + SECRET_OBJECT.len() + 4;
+    }
+    if bytes <= RECORD_BYTES_MAX {
+        return None;
+    }
+    let (mut kept, mut left_out) = (Map::new(), Vec::new());
+    for (name, value) in own.into_iter().flatten() {
+        let (value, lost, what) = match (name.as_str(), value) {
+            ("child_jobs", Value::Array(jobs)) => {
+                let (jobs, lost) = fitting(jobs, CHILD_JOBS_BYTES_MAX);
+                (jobs, lost, "names in child_jobs, whose jobs do not run")
+            }
+            ("warnings", Value::Array(warnings)) => {
+                let (warnings, lost) = fitting(warnings, WARNINGS_BYTES_MAX);
+                (warnings, lost, "warnings")
+            }
+            ("artifacts", Value::Array(artifacts)) => {
+                let (artifacts, lost) = fitting(artifacts, ARTIFACTS_BYTES_MAX);
+                (artifacts, lost, "artifacts on the pages and in reports")
+            }
+            ("file_comments", Value::Object(files)) => {
+                let (files, lost) = fitting_comments(files);
+                (files, lost, "file comments")
+            }
+            (name, value) if CONTROL_VALUES.contains(&name) => {
+                // Quotes of a text come in addition.
+                match value.to_string().len() <= LOG_URL_BYTES_MAX + 2 {
+                    true => (value.clone(), 0, ""),
+                    false => continue,
+                }
+            }
+            _ => continue,
+        };
+        kept.insert(name.clone(), value);
+        if lost > 0 {
+            left_out.push(format!("{lost} {what}"));
+        }
+    }
+    let note = (!left_out.is_empty()).then(|| {
+        format!(
+            "The job returned {bytes} bytes of data, more than the {RECORD_BYTES_MAX} bytes that the record of a build holds; left out: {}",
+            left_out.join(", ")
+        )
+    });
+    let data = Map::from_iter([("zuul".to_owned(), Value::Object(kept))]);
+    Some(RecordPart { data, note })
+}
+
+/// Returns the entries of a list that fit into `room` bytes as JSON, and the number of the others.
+/// An entry behind one that does not fit may still fit.
+fn fitting(entries: &[Value], mut room: usize) -> (Value, usize) {
+    let mut fits = |entry: &&Value| {
+        let left = room.checked_sub(entry.to_string().len() + 1);
+        room = left.unwrap_or(room);
+        left.is_some()
+    };
+    let kept: Vec<Value> = entries.iter().filter(&mut fits).cloned().collect();
+    let lost = entries.len() - kept.len();
+    (Value::Array(kept), lost)
+}
+
+/// Returns the file comments that fit into [`COMMENTS_BYTES_MAX`], each with its path, and the
+/// number of the others. Files without comments are left out.
+fn fitting_comments(files: &Map<String, Value>) -> (Value, usize) {
+    let (mut kept, mut lost, mut room) = (Map::new(), 0, COMMENTS_BYTES_MAX);
+    for (path, comments) in files {
+        let mut fits = |comment: &&Value| {
+            let left = room.checked_sub(path.len() + comment.to_string().len() + 6);
             room = left.unwrap_or(room);
             left.is_some()
-        });
+        };
+        let comments = comments.as_array().map(Vec::as_slice).unwrap_or_default();
+        let fitting: Vec<Value> = comments.iter().filter(&mut fits).cloned().collect();
+        lost += comments.len() - fitting.len();
+        if !fitting.is_empty() {
+            kept.insert(path.clone(), Value::Array(fitting));
+        }
     }
-    if let Some(Value::Object(files)) =
-        data.get_mut("zuul").and_then(|zuul| zuul.get_mut("file_comments"))
-    {
-        files
-            .retain(|_, comments| comments.as_array().is_some_and(|comments| !comments.is_empty()));
+    (Value::Object(kept), lost)
+}
+
+/// Adds a warning of the executor's own before those of the job (`zuul.warnings`), so that it is
+/// kept if not all fit into a record. Something else than a list there is replaced, as it is no
+/// warning.
+pub fn add_warning(data: &mut Map<String, Value>, warning: String) {
+    let own = data.entry("zuul").or_insert_with(|| Value::Object(Map::new()));
+    if !own.is_object() {
+        *own = Value::Object(Map::new());
+    }
+    if let Value::Object(own) = own {
+        let mut warnings = vec![Value::String(warning)];
+        if let Some(Value::Array(of_job)) = own.get_mut("warnings") {
+            warnings.append(of_job);
+        }
+        own.insert("warnings".to_owned(), Value::Array(warnings));
     }
 }
 
@@ -262,12 +362,17 @@ impl ReturnedData {
     }
 
     /// Returns the address of the logs if the job uploaded them itself (`zuul.log_url`); `None` if
-    /// it returned none or an empty one.
-    pub fn log_url(&self) -> Option<String> {
-        self.zuul("log_url")
-            .and_then(Value::as_str)
-            .filter(|url| !url.is_empty())
-            .map(str::to_owned)
+    /// it returned none or an empty one. The error is the reason for the log if it is longer than
+    /// [`LOG_URL_BYTES_MAX`].
+    pub fn log_url(&self) -> Result<Option<String>, String> {
+        let url = self.zuul("log_url").and_then(Value::as_str).unwrap_or_default();
+        match url.len() {
+            0 => Ok(None),
+            1..=LOG_URL_BYTES_MAX => Ok(Some(url.to_owned())),
+            bytes => Err(format!(
+                "The job returned a log_url of {bytes} bytes, but the limit is {LOG_URL_BYTES_MAX} bytes; it is ignored"
+            )),
+        }
     }
 
     /// Returns the data that only dependent jobs may see; empty if there is none. The error is the
@@ -305,17 +410,6 @@ impl ReturnedData {
         (left_out > 0).then(|| format!(
             "{left_out} values that the job returned for masking (zuul.redactions, secret_data) are not masked: of each at most {MASKED_MAX} values and {MASKED_BYTES_MAX} bytes are"
         ))
-    }
-
-    /// Adds a warning of the executor's own to those of the job (`zuul.warnings`). Does nothing if
-    /// the job returned something else than a list there.
-    pub fn add_warning(&mut self, warning: String) {
-        let own = self.data.entry("zuul").or_insert_with(|| Value::Object(Map::new()));
-        let Value::Object(own) = own else { return };
-        let warnings = own.entry("warnings").or_insert_with(|| Value::Array(Vec::new()));
-        if let Value::Array(warnings) = warnings {
-            warnings.push(Value::String(warning));
-        }
     }
 
     /// Returns a value from the `zuul` part of the data, if it is set.
@@ -398,18 +492,88 @@ mod tests {
         assert!(!long.masking_trouble().unwrap().contains("xx"));
     }
 
-    /// Z7.4, J12: the data that the queue needs stays, however many comments a linter returns.
-    #[test]
-    fn comments_beyond_the_limit_do_not_displace_other_data() {
+    /// Z7.4, J12, Z4.3: however much a job returns, the queue gets what it decides by, and what is
+    /// left out is named.
+    #[tokio::test]
+    async fn much_returned_data_does_not_displace_what_the_queue_decides_by() {
         let comments: Vec<Value> =
             (1..2_000).map(|line| json!({"line": line, "message": "too long"})).collect();
-        let zuul = json!({"child_jobs": ["unit"], "file_comments": {"a.py": comments, "b.py": [{"line": 1, "message": "x"}]}});
-        let mut data = crate::vars::to_map(json!({"zuul": zuul}));
-        limit_comments(&mut data);
-        let zuul = &data["zuul"];
-        assert_eq!(zuul["child_jobs"], json!(["unit"]));
-        let kept = zuul["file_comments"]["a.py"].as_array().unwrap();
-        assert!(kept.len() > 100 && kept[0]["line"] == 1, "{}", kept.len());
-        assert!(zuul.to_string().len() <= RECORD_BYTES_MAX);
+        let warnings = vec![json!("w".repeat(200)); 400];
+        let artifacts = vec![json!({"name": "a", "url": "docs/"}); 3_000];
+        let zuul = json!({
+            "child_jobs": [], "pause": true, "retry": false, "log_url": "https://logs.test/1/",
+            "warnings": warnings, "artifacts": artifacts, "manifest": "x".repeat(90_000),
+            "file_comments": {"a.py": comments, "b.py": [{"line": 1, "message": "x"}]},
+        });
+        let data = map(json!({"version": "1.2", "zuul": zuul}));
+        let world = World::new(1, 0, Timestamp(0));
+        let build = BuildId::from("one");
+        let (kept, object) = store_data(&world.ports(), &build, data.clone()).await.unwrap();
+        let zuul = &kept["zuul"];
+        for (name, value) in [
+            ("child_jobs", json!([])),
+            ("pause", json!(true)),
+            ("retry", json!(false)),
+            ("log_url", json!("https://logs.test/1/")),
+        ] {
+            assert_eq!(zuul[name], value, "{name}");
+        }
+        let warnings = zuul["warnings"].as_array().unwrap();
+        let note = warnings[0].as_str().unwrap();
+        let artifacts = zuul["artifacts"].as_array().unwrap().len();
+        let comments = zuul["file_comments"]["a.py"].as_array().unwrap();
+        assert!(comments.len() > 100 && comments[0]["line"] == 1, "{}", comments.len());
+        assert!(artifacts > 100 && warnings.len() > 10);
+        for left_out in [
+            format!("{} warnings", 400 - (warnings.len() - 1)),
+            format!("{} artifacts", 3_000 - artifacts),
+            "file comments".to_owned(),
+        ] {
+            assert!(note.contains(&left_out), "{note}: {left_out}");
+        }
+        assert_eq!(part_for_record(&data).unwrap().note.as_deref(), Some(note), "the log says so");
+        assert!(Value::Object(kept).to_string().len() <= RECORD_BYTES_MAX);
+        let stored = world.ports().objects.get(&object.unwrap()).await.unwrap().unwrap();
+        assert_eq!(serde_json::from_slice::<Map<String, Value>>(&stored.bytes).unwrap(), data);
+    }
+
+    /// Z7.4: data that only dependent jobs read is complete without being in the record.
+    #[test]
+    fn many_variables_for_dependent_jobs_leave_nothing_out() {
+        let data = map(json!({"notes": "x".repeat(30_000), "zuul": {"child_jobs": ["unit"]}}));
+        let part = part_for_record(&data).unwrap();
+        assert_eq!(
+            (part.note, json!(part.data)),
+            (None, json!({"zuul": {"child_jobs": ["unit"]}}))
+        );
+        assert!(part_for_record(&map(json!({"zuul": {"child_jobs": ["unit"]}}))).is_none());
+    }
+
+    /// Z7.4: a warning of the executor is not lost among those of the job, whatever that returned.
+    #[test]
+    fn a_warning_of_the_executor_comes_first() {
+        for (of_job, all) in [
+            (json!({"zuul": {"warnings": ["b"]}}), json!(["a", "b"])),
+            (json!({"zuul": {"warnings": "b"}}), json!(["a"])),
+            (json!({"zuul": 7}), json!(["a"])),
+            (json!({}), json!(["a"])),
+        ] {
+            let mut data = map(of_job);
+            add_warning(&mut data, "a".to_owned());
+            assert_eq!(data["zuul"]["warnings"], all);
+        }
+    }
+
+    /// Z7.4
+    #[test]
+    fn a_long_log_url_is_refused_with_a_reason() {
+        let of = |url: &str| ReturnedData {
+            data: map(json!({"zuul": {"log_url": url}})),
+            ..ReturnedData::default()
+        };
+        assert_eq!(of("").log_url(), Ok(None));
+        let longest = "u".repeat(LOG_URL_BYTES_MAX);
+        assert_eq!(of(&longest).log_url(), Ok(Some(longest.clone())));
+        assert!(of(&format!("{longest}x")).log_url().unwrap_err().contains("2001 bytes"));
     }
 }

@@ -28,8 +28,9 @@ const DEPTH_MAX: usize = 32;
 /// The keys that mark a ciphertext in a secret's data.
 const TAGS: [&str; 2] = ["!encrypted/pkcs1-oaep", "!encrypted/pkcs1"];
 
-/// Loads and caches the key pairs of projects. A key pair is never replaced, so the cache is never
-/// stale. It has no `Debug`, because it holds private keys.
+/// Loads and caches what builds need of private keys: the key pairs of projects that open secrets,
+/// the SSH keys of projects and tenants, and the signer of OIDC tokens. A pair is never replaced,
+/// so one that is cached is never stale. It has no `Debug`, because it holds private keys.
 pub struct ProjectKeys {
     /// Access to objects and sealing.
     ports: Ports,

@@ -8,6 +8,7 @@ mod drain;
 mod execution;
 mod item_builds;
 mod leftovers;
+mod log_archive;
 mod renewal;
 mod running;
 mod session_watch;

@@ -40,6 +40,8 @@ pub struct AnsibleSettings {
     /// preparing the build and all its post-run playbooks together. The build is retried only
     /// afterwards. The wait for a slot, five seconds at most, comes in addition.
     pub collect_timeout_seconds: u64,
+    /// For how many seconds a deployment job waits for its host to answer, as while it boots.
+    pub host_wait_seconds: u64,
     /// What untrusted playbooks reach on the network.
     pub network: NetworkSettings,
     /// Where roles from Ansible Galaxy come from.
@@ -88,6 +90,7 @@ impl AnsibleSettings {
             post_timeout_seconds: 1_800,
             cleanup_timeout_seconds: 75,
             collect_timeout_seconds: 55,
+            host_wait_seconds: 120,
             network: NetworkSettings::default(),
             galaxy: GalaxySettings::default(),
             trusted_paths: SandboxPaths::default(),

@@ -205,6 +205,38 @@ mod tests {
         }
     }
 
+    /// Z7.3: a full disk is freed of packs that no build needs; they are downloaded again.
+    #[tokio::test]
+    async fn packs_that_were_not_used_lately_are_removed_to_free_the_disk_and_loaded_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let pack = packed(&folder.path().join("repository"));
+        let project = ProjectName::from("forge.example/org/name");
+        let ports = World::new(1, 0, Timestamp(1_800_000_000_000)).ports();
+        let key = keys::pack(&project, &pack.name);
+        let bytes = pack.joined(&project).unwrap();
+        let stored = ports.objects.put(&key, bytes.into(), PutMode::Always, "text/plain");
+        stored.await.unwrap();
+        let sources = ObjectSources::new(ports, folder.path().join("cache"));
+        let request = || PackRequest {
+            connection: None,
+            project: &project,
+            packs: vec![key.as_str()],
+            commits: Vec::new(),
+        };
+        let held = sources.packs(&request()).await.unwrap();
+        let file = held.directory.join(format!("{}.pack", pack.name));
+        let an_hour_ago = SystemTime::now() - std::time::Duration::from_secs(3_600);
+        mark_used(&held.directory, &held.names, an_hour_ago);
+        sources.packs(&request()).await.unwrap();
+        sources.free_disk().await;
+        assert!(file.exists(), "a build has just asked for it");
+        mark_used(&held.directory, &held.names, an_hour_ago);
+        sources.free_disk().await;
+        assert!(!file.exists());
+        sources.packs(&request()).await.unwrap();
+        assert!(file.exists());
+    }
+
     /// If only the functions are updated, they may store a format that this executor does not know.
     #[tokio::test]
     async fn a_pack_in_an_unknown_format_is_refused_with_a_hint() {

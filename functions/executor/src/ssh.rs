@@ -19,7 +19,8 @@ use std::time::Duration;
 use tokio::io::{AsyncBufReadExt, AsyncWriteExt, BufReader};
 use tokio::process::Command;
 
-/// The time to wait for a node's answer. Afterwards Ansible's own connection retries decide.
+/// The time to wait for the agent, and for a node's answer. After the latter Ansible's own
+/// connection retries decide.
 const OPEN_SECONDS: u64 = 15;
 
 /// A shell script that starts the agent's sandbox with at most 64 MiB of memory (`ulimit` counts in

@@ -162,6 +162,15 @@ impl Order {
             end: None,
         }
     }
+
+    /// Returns the result of the job if its attempt ended with `result`: `RETRY` of the last
+    /// attempt is `RETRY_LIMIT`.
+    pub fn final_result(&self, result: BuildResult) -> BuildResult {
+        match result {
+            BuildResult::Retry if self.attempt >= self.max_attempts => BuildResult::RetryLimit,
+            result => result,
+        }
+    }
 }
 
 /// The end of a build that no executor is asked to run: its job is `noop`, or cannot run at all.
@@ -361,6 +370,9 @@ pub struct RunEnd {
     /// The address of its logs, ending with `/`.
     pub log_url: Option<String>,
 }
+
+/// The beginning of the explanation of an attempt whose executor was lost.
+pub const EXECUTOR_LOST: &str = "executor lost: ";
 
 impl RunEnd {
     /// Returns the end of an attempt whose executor was lost, for the reason `why`: the attempt

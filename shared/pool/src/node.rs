@@ -178,11 +178,17 @@ pub enum NodeState {
     Used {
         /// The used machine.
         machine: Machine,
+        /// The host keys it showed.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        host_keys: Vec<String>,
     },
     /// Held for people to inspect.
     Hold {
         /// The held machine.
         machine: Machine,
+        /// The host keys it showed.
+        #[serde(default, skip_serializing_if = "Vec::is_empty")]
+        host_keys: Vec<String>,
         /// Why it is held.
         reason: String,
         /// Until when it is held; `None` until it is released.
@@ -298,13 +304,17 @@ impl NodeState {
             // A build may be claimed and end between two plans; its node then goes from ready to
             // used directly.
             (
-                S::InUse { machine, .. } | S::Ready { machine, .. } | S::Used { machine },
+                S::InUse { machine, host_keys, .. }
+                | S::Ready { machine, host_keys }
+                | S::Used { machine, host_keys },
                 E::Finished,
-            ) => Ok(S::Used { machine }),
+            ) => Ok(S::Used { machine, host_keys }),
             (
-                S::InUse { machine, .. } | S::Ready { machine, .. } | S::Used { machine },
+                S::InUse { machine, host_keys, .. }
+                | S::Ready { machine, host_keys }
+                | S::Used { machine, host_keys },
                 E::Held { reason, until, hold },
-            ) => Ok(S::Hold { machine, reason, until, hold }),
+            ) => Ok(S::Hold { machine, host_keys, reason, until, hold }),
             // The launch answers only after the node was given up: now the machine to terminate is
             // known.
             (S::Deleting { instance: None, reason, since, .. }, E::Launched(machine)) => {
@@ -327,7 +337,7 @@ impl NodeState {
                 | S::Testing { machine, .. }
                 | S::Ready { machine, .. }
                 | S::InUse { machine, .. }
-                | S::Used { machine }
+                | S::Used { machine, .. }
                 | S::Hold { machine, .. },
                 E::Deleted { reason, at },
             ) => Ok(S::Deleting {
@@ -363,7 +373,7 @@ impl PoolNode {
             | NodeState::Testing { machine, .. }
             | NodeState::Ready { machine, .. }
             | NodeState::InUse { machine, .. }
-            | NodeState::Used { machine }
+            | NodeState::Used { machine, .. }
             | NodeState::Hold { machine, .. } => Some(machine),
             NodeState::Requested(_) | NodeState::Deleting { .. } => None,
         }

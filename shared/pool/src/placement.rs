@@ -338,7 +338,7 @@ fn reserve(ledger: &mut Ledger<'_>, request: &NodeRequest, chosen: ChosenNodes<'
     let generation = ledger.head.generation;
     let allocation =
         Allocation { row: request.row.clone(), build: request.build.clone(), missing_since: None };
-    let (mut pool, mut new, mut lent) = (0, 0, 0);
+    let (mut pool, mut new, mut lent) = (0_u32, 0_u32, 0_u32);
     let mut nodes = Vec::new();
     for (slot, source) in chosen.sources.iter().enumerate() {
         let label = &request.labels[slot];
@@ -366,18 +366,33 @@ fn reserve(ledger: &mut Ledger<'_>, request: &NodeRequest, chosen: ChosenNodes<'
         nodes.push(id);
     }
     let zone = if pool + new > 0 { chosen.zone } else { None };
-    let mut reason = format!("{pool} nodes of the pool, {new} new, {lent} static");
+    let mut reason = describe_nodes(pool, new, lent);
     if let Some(zone) = &zone {
         reason = format!("{reason}, in zone {zone}");
     }
     if lent > 0 && pool + new > 0 {
         reason.push_str("; its nodes are split between machines and static hosts");
     }
-    ledger.explain(format!("request {} is placed: {reason}", request.row));
+    ledger.explain(format!("request {} is placed on {reason}", request.row));
     ledger.update_request(&request.row, |request| {
-        request.reason = format!("placed: {reason}");
+        request.reason = format!("placed on {reason}");
         request.state = RequestState::Placed(Placement { az: zone, generation, nodes });
     });
+}
+
+/// Names the nodes that a request gets, such as `1 new machine and 1 static host`.
+fn describe_nodes(pool: u32, new: u32, lent: u32) -> String {
+    let kinds = [(pool, "ready machine"), (new, "new machine"), (lent, "static host")];
+    let counted = kinds
+        .into_iter()
+        .filter(|(count, _)| *count > 0)
+        .map(|(count, kind)| format!("{count} {kind}{}", if count == 1 { "" } else { "s" }));
+    let counted: Vec<String> = counted.collect();
+    match counted.split_last() {
+        Some((last, [])) => last.clone(),
+        Some((last, others)) => format!("{} and {last}", others.join(", ")),
+        None => "no nodes".to_owned(),
+    }
 }
 
 /// Adds a node of a label with reserved quota, which is not launched yet, and returns its id. The
@@ -470,4 +485,23 @@ fn add_static_node(
         updated_at: ledger.now,
     });
     id
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Z9.1: what a request gets is said in plain words.
+    #[test]
+    fn the_nodes_of_a_request_are_counted_by_what_they_are() {
+        for (nodes, words) in [
+            ((0, 1, 0), "1 new machine"),
+            ((2, 1, 0), "2 ready machines and 1 new machine"),
+            ((1, 1, 3), "1 ready machine, 1 new machine and 3 static hosts"),
+            ((0, 0, 0), "no nodes"),
+        ] {
+            let (pool, new, lent) = nodes;
+            assert_eq!(describe_nodes(pool, new, lent), words);
+        }
+    }
 }

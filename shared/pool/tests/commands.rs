@@ -116,7 +116,13 @@ fn a_command_that_comes_too_late_has_no_effect_and_is_consumed() {
 fn a_node_held_for_another_tenant_is_not_released() {
     let hold = Some(HoldRef { tenant: "two".into(), id: None });
     let until = Some(Timestamp(1_000_000_000_000));
-    let state = NodeState::Hold { machine: machine(), reason: String::new(), until, hold };
+    let state = NodeState::Hold {
+        machine: machine(),
+        host_keys: Vec::new(),
+        reason: String::new(),
+        until,
+        hold,
+    };
     let mut world = with_node(state);
     let plan = command(&mut world, PoolCommandKind::ReleaseNode { node: "node-1".into() });
     assert!(is_consumed(&plan));
@@ -148,6 +154,7 @@ fn a_deleted_request_fails_and_wakes_its_queue() {
 fn commands_depend_on_the_state_of_the_node() {
     let hold = NodeState::Hold {
         machine: machine(),
+        host_keys: Vec::new(),
         reason: String::new(),
         until: Some(Timestamp(0)),
         hold: None,
@@ -156,7 +163,7 @@ fn commands_depend_on_the_state_of_the_node() {
         (ready(), true, true),
         (hold, false, true),
         (NodeState::Building { machine: machine() }, false, true),
-        (NodeState::Used { machine: machine() }, false, true),
+        (NodeState::Used { machine: machine(), host_keys: Vec::new() }, false, true),
     ] {
         let world = with_node(state);
         let node = &world.cell.nodes[0];

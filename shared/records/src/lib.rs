@@ -51,6 +51,7 @@
 //! `keys/<source name>/<repo name>.ssh`, `keys/<tenant>.ssh`, `oidc/rs256-<week>.pem`.
 #![cfg_attr(test, allow(clippy::unwrap_used, reason = "a test may panic"))]
 
+pub mod artifact;
 pub mod audit;
 pub mod authenticators;
 pub mod autohold;

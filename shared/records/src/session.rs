@@ -3,6 +3,7 @@
 
 use crate::codec::{encode_first, expiry};
 use serde::{Deserialize, Serialize};
+use sluice_model::build::EXECUTOR_LOST;
 use sluice_model::{BuildId, SessionId, Timestamp, ZoneName};
 use sluice_runtime::PortError;
 use sluice_runtime::record::{Expect, Key, Write};
@@ -68,7 +69,7 @@ impl Session {
     pub fn lost_reason(&self) -> String {
         let renewed_at = self.alive_until.0.saturating_sub(LIFE_SECONDS * 1_000);
         format!(
-            "the executor {} was lost: it has been silent since {}",
+            "{EXECUTOR_LOST}{} has been silent since {}",
             self.hostname,
             Timestamp(renewed_at).to_iso()
         )

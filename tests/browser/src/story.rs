@@ -110,7 +110,8 @@ impl TestSystem {
             "ssh_port": null, "launched_at": 0,
         });
         let hold = serde_json::json!({
-            "machine": machine, "reason": "to look at it", "until": null,
+            "machine": machine, "host_keys": ["ssh-ed25519 AAAAhost"],
+            "reason": "to look at it", "until": null,
             "hold": {"tenant": TENANT, "id": "0000000001"},
         });
         let body = serde_json::json!({
@@ -354,12 +355,12 @@ async fn archive(world: &World) -> Result<(), PortError> {
 /// The log of B's running integration job.
 pub const LIVE_LOG: &str = "\
 2026-11-21 11:01:02.104233 | Job integration of gate, attempt 1
-2026-11-21 11:01:02.911402 | PLAY [all] *********************************************************************
+2026-11-21 11:01:02.911402 | PLAY [all]
 2026-11-21 11:01:03.127731 | TASK [Start the service on both nodes]
-2026-11-21 11:01:09.002318 | changed: [primary]
-2026-11-21 11:01:09.448120 | changed: [secondary]
+2026-11-21 11:01:09.002318 | primary | changed
+2026-11-21 11:01:09.448120 | secondary | changed
 2026-11-21 11:01:09.501945 | TASK [Import 40,000 records – größer als sonst]
-2026-11-21 11:03:12.030018 | ok: [primary] => imported 31,882 of 40,000
+2026-11-21 11:03:12.030018 | primary | imported 31,882 of 40,000
 ";
 
 /// The log of a finished build.

@@ -162,6 +162,8 @@ async fn the_build_page_says_what_failed_and_how_to_log_in() {
             "ssh -i PRIVATE_KEY_FILE zuul@10.0.0.7 -p 2222",
             "until the request is deleted",
             "ssh-ed25519 AAAA &lt;b&gt;ada&lt;/b&gt;",
+            "[10.0.0.7]:2222 ssh-ed25519 AAAAhost",
+            "the mirror was slow",
         ],
     );
     let path = format!("/t/acme/buildset/{}", item_id(&C));
@@ -185,12 +187,29 @@ async fn the_build_page_follows_a_log() {
             "pair",
         ],
     );
-    page.story
-        .logs
-        .append(&build, "2026-11-21 11:03:46.000000 | fatal: [primary]: FAILED! => {}\n");
+    let lines = [
+        ("bad", "primary | ERROR: no room"),
+        ("head", "PLAY RECAP"),
+        ("good", "secondary | ok: 3 changed: 1 unreachable: 0 failed: 0 skipped: 0"),
+        ("bad", "primary | ok: 2 changed: 1 unreachable: 0 failed: 1 skipped: 0"),
+        ("bad", "RUN END RESULT_TIMED_OUT: [untrusted : org/app/run.yaml@main]"),
+    ];
+    for (_, line) in lines {
+        page.story.logs.append(&build, &format!("2026-11-21 11:03:46.000000 | {line}\n"));
+    }
     let document =
         page.browser.document(&page.served.url(&format!("/t/acme/build/{build}"))).await.unwrap();
-    has(&document, &["FAILED!", "Following: 8 lines so far"]);
+    has(&document, &["Following: 12 lines so far"]);
+    for (tone, line) in lines.into_iter().chain([
+        ("head", "TASK [Start the service on both nodes]"),
+        ("good", "secondary | changed"),
+    ]) {
+        let start = format!("<span class=\"{tone}\">2026-11-21 11:0");
+        let is_shown = document.split(&start).skip(1).any(|rest| {
+            rest.split('\n').next().is_some_and(|shown| shown.ends_with(&format!("| {line}")))
+        });
+        assert!(is_shown, "{tone}: {line}\n{document}");
+    }
 }
 
 /// Z7.4: a line is on the page within a second after the executor has it: in the page's own time,

@@ -361,6 +361,7 @@ fn builds() -> Vec<(&'static str, Value)> {
         ("queue_item_uuid?", text()),
         ("buildset?", object(&[("uuid", text()), ("refs?", list(named("BuildRef")))])),
         ("held_nodes?", list(named("HeldNode"))),
+        ("warnings?", list(text())),
     ]);
     let build_time = object(&[
         ("_id", count()),
@@ -478,6 +479,8 @@ fn nodes() -> Vec<(&'static str, Value)> {
         ("username", text()),
         ("ssh_key", or_null(text())),
         ("ssh", text()),
+        ("host_key", or_null(text())),
+        ("known_hosts", or_null(text())),
     ]);
     let label = object(&[("name", text()), ("canonical_name?", text()), ("description?", text())]);
     vec![

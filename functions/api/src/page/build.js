@@ -5,11 +5,19 @@ const log = { next: 0, ended: false, rest: "", lines: 0, dropped: 0, decoder: ne
 // A line is on the page within a second after it was printed; the rest of the page is refreshed more slowly.
 const FOLLOW_MS = 700;
 
+// How a line of the log is coloured, by what follows its time: `TASK [Say]`, `node | ok`, `node | ERROR: …`, the recap
+// `node | ok: 2 changed: 1 unreachable: 0 failed: 1 …`, and the executor's own lines.
 const toneOf = (line) => {
   const message = line.replace(/^[-0-9: .]+\| /, "");
-  if (/^(fatal|failed|error)\b|ERROR|FAILED!|failed=[1-9]/i.test(message) && !/failed=0\s*$/.test(message)) return "bad";
-  if (/^(PLAY|PLAY RECAP|TASK|RUNNING HANDLER) ?[[*]/.test(message)) return "head";
-  if (/^(ok|changed): /.test(message)) return "good";
+  if (/^(PLAY|TASK|RUNNING HANDLER)\b/.test(message)) return "head";
+  const recap = / \| ok: \d+ changed: \d+ unreachable: (\d+) failed: (\d+)/.exec(message);
+  if (recap) return recap[1] === "0" && recap[2] === "0" ? "good" : "bad";
+  const end = /^(?:PRE-RUN|RUN|POST-RUN) END RESULT_(\w+)/.exec(message);
+  if (end) return end[1] === "NORMAL" ? "head" : "bad";
+  const result = /^Job ended: (\w+)/.exec(message);
+  if (result) return result[1] === "SUCCESS" ? "good" : "bad";
+  if (/^(ERROR!|\[ERROR\]|Ran out of time: |\S+ \| (ERROR(?! \(ignored\))|UNREACHABLE)\b)/.test(message)) return "bad";
+  if (/^\S+ \| (ok|changed)\b/.test(message)) return "good";
   return null;
 };
 
@@ -71,6 +79,7 @@ const keepFollowing = async () => {
 // How to log in on a node that is held.
 const heldNodeRow = (node) => el("li", { "data-key": node.node },
   el("code", {}, node.ssh),
+  node.known_hosts ? [el("br"), el("code", {}, node.known_hosts), el("span", { class: "quiet" }, " is its line for known_hosts")] : null,
   el("span", { class: "quiet" }, ` held by autohold request ${node.autohold} ${node.held_until ? `until ${node.held_until} UTC` : "until the request is deleted"}; the key is ${node.ssh_key || "the key of the node pool"}`));
 
 const showBuild = async () => {
@@ -94,6 +103,7 @@ const showBuild = async () => {
     el("p", { class: "crumb", "data-key": "crumb" }, el("a", { href: pageOf("builds") }, "Builds"), " / build"),
     el("h1", { "data-key": "title" }, build.job_name, " ", chip(build.result, !build.start_time)),
     build.error_detail && el("p", { class: "notice bad lines", "data-key": "detail" }, build.error_detail),
+    (build.warnings || []).length > 0 && el("section", { "data-key": "warnings" }, el("h2", {}, "Warnings"), el("ul", {}, build.warnings.map((warning) => el("li", { class: "lines" }, warning)))),
     el("dl", { class: "facts", "data-key": "facts" }, facts.map(([name, value]) => el("div", {}, el("dt", {}, name), el("dd", {}, value)))),
     heldNodes.length > 0 && el("section", { "data-key": "held" }, el("h2", {}, "Held nodes"), el("ul", {}, heldNodes.map(heldNodeRow))),
     artifacts.length > 0 && el("section", { "data-key": "artifacts" }, el("h2", {}, "Artifacts"), el("ul", {}, artifacts.map((artifact) => el("li", {}, link(artifact.url, artifact.name))))),

@@ -68,11 +68,11 @@ async fn a_build_that_is_over_says_how_long_it_took_and_where_its_logs_are() {
     let detail = "2 of 314 tests failed\nIn the run playbook unit.yaml.";
     assert_eq!(build["error_detail"], detail);
     assert_eq!(build["log_url"], format!("https://ci.example.org/logs/acme/{id}/"));
-    assert_eq!(
-        build["artifacts"].as_array().unwrap().len(),
-        1,
-        "an artifact without an address is none"
-    );
+    let artifacts = build["artifacts"].as_array().unwrap();
+    assert_eq!(artifacts.len(), 1, "an artifact without an address is none");
+    let report = format!("https://ci.example.org/logs/acme/{id}/report/");
+    assert_eq!(artifacts[0]["url"], report, "a relative address is completed");
+    assert_eq!(build["warnings"], value!(["the mirror was slow"]));
     assert_eq!(build["ref"]["ref_url"], "https://github.com/org/lib/pull/13");
     assert_eq!(build["buildset"]["refs"][0]["change"], 13);
     assert_eq!(build["buildset"]["uuid"], item_id(&C).as_str());
@@ -225,6 +225,7 @@ async fn a_build_whose_nodes_are_kept_says_so() {
         "held_until": Timestamp(5).to_iso(), "address": "10.0.0.7", "port": 2222,
         "username": "zuul", "ssh_key": "ssh-ed25519 AAAA ada",
         "ssh": "ssh -i PRIVATE_KEY_FILE zuul@10.0.0.7 -p 2222",
+        "host_key": "ssh-ed25519 AAAAhost", "known_hosts": "[10.0.0.7]:2222 ssh-ed25519 AAAAhost",
     }]);
     assert_eq!(nodes, login);
     let shown = json(&story.api, "/api/tenant/acme/autohold/0000000001").await;

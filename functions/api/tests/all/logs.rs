@@ -164,6 +164,24 @@ async fn archived_files_are_served_and_confined() {
     }
 }
 
+/// Z7.4: all archived files of a build are listed; a listing that is cut says so.
+#[tokio::test]
+async fn a_listing_has_all_files_of_a_build_or_says_that_there_are_more() {
+    let story = story().await;
+    let ports = story.world.ports();
+    for (count, is_cut) in [(2_001_usize, false), (2_101, true)] {
+        let build = BuildId::derive(&["many", &count.to_string()]);
+        for number in 0..count {
+            let key = logs_of(&build).key(&format!("{number:04}.txt"));
+            ports.objects.put(&key, Bytes::new(), PutMode::Always, "text/plain").await.unwrap();
+        }
+        let page = get(&story.api, &format!("/logs/acme/{build}/")).await;
+        let page = String::from_utf8_lossy(page.body()).into_owned();
+        assert_eq!(page.matches("<li><a ").count(), count.min(2_100));
+        assert_eq!(page.contains("<li>… and more</li>"), is_cut);
+    }
+}
+
 /// The small files of the builds in the tests below.
 const FILES: [(&str, &str); 5] = [
     ("job-output.json", "[]"),

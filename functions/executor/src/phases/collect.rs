@@ -6,7 +6,7 @@ use crate::build_result::ResultTracker;
 use crate::job::StopSignal;
 use crate::joblog::{JobLog, now};
 use crate::playbook::PreparedPlaybook;
-use crate::time_limits::TimeLimits;
+use crate::time_limits::{TimeLimit, TimeLimits};
 use sluice_model::build::{BuildResult, PlaybookPhase, RunEnd};
 use tokio::time::Instant;
 
@@ -28,24 +28,26 @@ impl PreparedBuild<'_> {
         let mut results = ResultTracker::default();
         let playbooks = std::mem::take(&mut self.playbooks.all);
         let (job, settings) = (self.attempt.job, self.attempt.settings);
-        let post = TimeLimits::start(job, settings).post;
+        let post = TimeLimits::start(job, settings).of_post();
         let left = || until.saturating_duration_since(Instant::now());
         let is_post = |playbook: &&PreparedPlaybook| playbook.phase == PlaybookPhase::Post;
         if playbooks.iter().filter(is_post).any(PreparedPlaybook::sees_frozen) {
             self.expand_job_vars(log, stop, left().min(FREEZE_TIME)).await;
         }
         for playbook in playbooks.iter().filter(is_post) {
-            let left = left().min(post);
+            let left = left();
             if left.is_zero() || stop.reason().is_some() {
                 break;
             }
-            self.run_playbook(playbook, left, &results, Some(&mut *stop), log).await;
+            let name =
+                format!("limit of {} s for collecting logs", settings.collect_timeout_seconds);
+            let limit = if left < post.left { TimeLimit { left, name } } else { post.clone() };
+            self.run_playbook(playbook, limit, &results, Some(&mut *stop), log).await;
         }
         if let Some(reason) = stop.reason() {
-            results.record_stop(&reason);
+            results.record_stop(&reason, stop.result());
         }
-        let result =
-            if stop.reason().is_some() { BuildResult::Aborted } else { BuildResult::Retry };
+        let result = if stop.reason().is_some() { stop.result() } else { BuildResult::Retry };
         RunEnd { result, ..self.finish(&results, started_at, log).await }
     }
 }

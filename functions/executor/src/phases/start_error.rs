@@ -40,7 +40,9 @@ pub(super) enum StartError {
     #[error("no logs are collected from the host of a deployment job")]
     SharedHost,
     /// The executor has no key for nodes.
-    #[error("the job has nodes, but this executor has no SSH key for nodes: configure one")]
+    #[error(
+        "the job has nodes, but this executor does not have the SSH key of the node pool, which it reads when it starts: the operator restarts the executor (`sluice executor`, or `sluice up` on one machine)"
+    )]
     NoKey,
     /// The host of a deployment job cannot be used.
     #[error(transparent)]

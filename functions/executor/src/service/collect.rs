@@ -6,7 +6,7 @@
 
 use super::running::ListedBuild;
 use super::{AcceptedBuild, ExecutorService, LEASE};
-use crate::archive::LogCopy;
+use crate::archive::{COLLECTION_LOG, LogCopy};
 use crate::claim::{self, Claimed};
 use crate::job::StopSignal;
 use crate::jobdir::log_path;
@@ -23,8 +23,6 @@ use tokio::time::timeout;
 /// being collected. With the time limit of the collection itself
 /// ([`crate::AnsibleSettings::collect_timeout_seconds`]) that makes a minute.
 const SLOT_WAIT: Duration = Duration::from_secs(5);
-/// The name of the log of the collection, if the build has a log of its own.
-const COLLECTION_LOG: &str = "log-collection.txt";
 
 impl ExecutorService {
     /// Takes over lost runs, and collects their logs in the background; each then ends as `Retry`.

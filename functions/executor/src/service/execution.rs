@@ -142,17 +142,16 @@ impl ExecutorService {
         };
         if let Some(why) = &claimed.run.lost {
             ended.detail = Some(why.clone());
+            ended.started_at = Some(claimed.run.claimed_at);
             // Whatever kept its logs from being collected: the attempt does not count.
             if ended.result != BuildResult::Aborted {
                 ended.result = BuildResult::Retry;
             }
         }
-        let archived =
-            archive::archive(&self.ports, logs, &jobdir, &self.options.log_root, log).await;
-        // A job that uploaded its logs itself returns their address (`zuul.log_url`).
-        ended.log_url = ended.log_url.or(archived);
+        let writer = (&mut stored_log, &observer);
+        self.archive_logs(logs, &jobdir, (scope, log), writer, &mut ended).await;
         self.store_secrets(&build, &mut ended.data, &observer).await;
-        let reported = self.report_end(&mut claimed, ended, &mut item_build, &listed).await;
+        let reported = self.report_end(&mut claimed, ended, &mut item_build).await;
         remove_directory(&build, jobdir.clone(), lock).await;
         reported
     }
@@ -239,20 +238,13 @@ impl ExecutorService {
     /// Stores a build's end and sends its wakeups as [`Self::store_end`] does; retries until the
     /// session ends, which is an error. From the ninth attempt on only the result, the times and a
     /// note are stored, without the returned data and the log address. If the run has ended already
-    /// or belongs to another session, nothing is stored and this is no error. An aborted build ends
-    /// as `Retry` if the executor has stopped it itself.
+    /// or belongs to another session, nothing is stored and this is no error.
     async fn report_end(
         &self,
         claimed: &mut Claimed,
         ended: RunEnd,
         item_build: &mut ItemBuildGuard,
-        listed: &ListedBuild,
     ) -> Result<(), ReconcileError> {
-        let ended = if ended.result == BuildResult::Aborted && listed.is_stopped_here() {
-            RunEnd { result: BuildResult::Retry, ..ended }
-        } else {
-            ended
-        };
         tracing::info!(build = %claimed.run.build, result = %ended.result, detail = ended.detail, "a build ends");
         let mut attempt = 0;
         loop {
@@ -326,17 +318,16 @@ async fn remove_directory(build: &BuildId, jobdir: PathBuf, lock: Option<File>) 
     }
 }
 
-/// Returns an end with the same result and times, but without returned data and log address, so
-/// that it always fits into a record. Its detail says that the data was dropped.
+/// Returns an end with the same result, detail and times, but without returned data and log
+/// address, so that it always fits into a record. Its detail also says that the data was dropped.
 fn without_data(ended: &RunEnd) -> RunEnd {
-    let detail = "The data returned by the build could not be stored and was dropped.".to_owned();
-    RunEnd {
-        data: serde_json::Map::new(),
-        data_object: None,
-        log_url: None,
-        detail: Some(detail),
-        ..ended.clone()
-    }
+    let dropped = "The data returned by the build could not be stored and was dropped.";
+    let detail = Some(match &ended.detail {
+        Some(detail) => format!("{detail}\n{dropped}"),
+        None => dropped.to_owned(),
+    });
+    let data = Map::new();
+    RunEnd { data, data_object: None, log_url: None, detail, ..ended.clone() }
 }
 
 /// Returns the end of an attempt that could not start, with `why` as its detail. Its result is

@@ -16,8 +16,6 @@ struct RunningBuild {
     stopper: Stopper,
     /// How far it is.
     stage: BuildStage,
-    /// Whether the executor stopped it itself, so that it is retried.
-    is_stopped_here: bool,
 }
 
 /// How far a build is.
@@ -40,7 +38,7 @@ impl RunningBuilds {
             Entry::Vacant(vacant) => {
                 let (stopper, stop) = Stopper::new();
                 let stage = BuildStage::Claiming;
-                vacant.insert(RunningBuild { stopper, stage, is_stopped_here: false });
+                vacant.insert(RunningBuild { stopper, stage });
                 Ok((ListedBuild { builds: self.clone(), build: build.clone() }, stop))
             }
         }
@@ -86,8 +84,8 @@ impl RunningBuilds {
     /// Stops all builds for the same reason, also those whose claim is not decided. They are
     /// retried, except for those whose stop was requested before.
     pub(super) fn stop_all(&self, why: &str) {
-        for build in self.lock().values_mut() {
-            build.is_stopped_here |= build.stopper.stop(why);
+        for build in self.lock().values() {
+            build.stopper.stop_and_retry(why);
         }
     }
 
@@ -117,11 +115,6 @@ impl ListedBuild {
         self.builds.paused().len()
     }
 
-    /// Returns whether the executor stopped the build itself.
-    pub(super) fn is_stopped_here(&self) -> bool {
-        self.builds.lock().get(&self.build).is_some_and(|build| build.is_stopped_here)
-    }
-
     /// Sets how far the build is.
     fn set_stage(&self, stage: BuildStage) {
         if let Some(build) = self.builds.lock().get_mut(&self.build) {
@@ -139,6 +132,7 @@ impl Drop for ListedBuild {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use sluice_model::build::BuildResult;
 
     /// Z6.4, Z7.3: a build that was cancelled is not retried because its executor has stopped its
     /// builds earlier or later.
@@ -151,8 +145,8 @@ mod tests {
         builds.stop_all("an outage");
         let later = builds.enter(&ids[2]).ok().unwrap();
         builds.stop(&ids[2], "a newer patchset");
-        let stopped = [&cancelled, &running, &later].map(|(listed, _)| listed.is_stopped_here());
-        assert_eq!(stopped, [false, true, false]);
+        let results = [&cancelled, &running, &later].map(|(_, stop)| stop.result());
+        assert_eq!(results, [BuildResult::Aborted, BuildResult::Retry, BuildResult::Aborted]);
         assert_eq!(running.1.reason().as_deref(), Some("an outage"));
         assert_eq!(cancelled.1.reason().as_deref(), Some("a newer patchset"));
     }

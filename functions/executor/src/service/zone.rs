@@ -32,15 +32,6 @@ pub enum ServedZone {
 }
 
 impl ServedZone {
-    /// Returns what an executor with these settings takes. Without a zone `allow_unzoned` means
-    /// nothing.
-    pub fn new(zone: Option<&str>, allow_unzoned: bool) -> Self {
-        match zone {
-            None => Self::Unzoned,
-            Some(name) => Self::Zone { name: name.into(), allow_unzoned },
-        }
-    }
-
     /// Returns the zone whose builds the executor takes; `None` if it has none.
     pub fn name(&self) -> Option<&ZoneName> {
         match self {
@@ -171,7 +162,7 @@ mod tests {
     /// Z7.6: an executor of a zone takes only its zone's builds, unless it may take others.
     #[test]
     fn an_executor_of_a_zone_takes_unzoned_builds_only_if_allowed() {
-        let zone = |allow_unzoned| ServedZone::new(Some("west"), allow_unzoned);
+        let zone = |allow_unzoned| ServedZone::Zone { name: "west".into(), allow_unzoned };
         let (west, east) = (ZoneName::from("west"), ZoneName::from("east"));
         for (served, expected) in [
             (ServedZone::Unzoned, [true, false, false]),

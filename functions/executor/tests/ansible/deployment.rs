@@ -12,7 +12,7 @@ use sluice_model::job::{ExternalHost, Fingerprint};
 use sluice_records::project_key::KeyPairPem;
 use sluice_records::ssh_key::{self, SshKeyOwner};
 use std::path::{Path, PathBuf};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock};
 use tempfile::TempDir;
 
 const DEPLOY: &str = r#"
@@ -154,11 +154,34 @@ async fn an_unreachable_host_is_retried_and_a_build_without_keys_is_refused() {
     let outcome = deployment(named.clone(), &[("project org/project", project)]).run().await;
     assert_eq!(outcome.ended.result, Retry, "{}", outcome.log);
     let detail = outcome.ended.detail.clone().unwrap();
-    assert!(detail.contains(&format!("no SSH server answered at {address}")), "{detail}");
+    let refused = format!("no SSH server answered at {address} (connection refused)");
+    assert!(detail.contains(&refused), "{detail}");
     let outcome = deployment(named, &[]).run().await;
     assert_eq!(outcome.ended.result, ConfigError, "{}", outcome.log);
     let detail = outcome.ended.detail.clone().unwrap();
     assert!(detail.contains("authorized_keys") && detail.contains("sluice key tenant"), "{detail}");
+}
+
+/// Z8.1: a host that boots while its job begins is waited for within the same attempt.
+#[tokio::test]
+async fn a_host_that_boots_is_waited_for() {
+    let [project, _] = pairs();
+    let mut host = Host::accepting(&[project]);
+    let mut story = deployment(host.of_job(&sha256()), &[("project org/project", project)]);
+    story.setup.push(Box::new(|settings| settings.host_wait_seconds = 120));
+    host.node.go_down();
+    let host = Arc::new(Mutex::new(host));
+    let booting = Arc::clone(&host);
+    let outcome = story
+        .run_with(|meanwhile| {
+            tokio::spawn(async move {
+                meanwhile.seen.wait_for("it is tried again for 120 seconds").await;
+                booting.lock().unwrap().node.come_up();
+            });
+        })
+        .await;
+    assert_eq!(outcome.ended.result, Success, "{}", outcome.log);
+    assert!(outcome.log.contains("(connection refused); it is tried again"), "{}", outcome.log);
 }
 
 /// Z8.2, Z5.3: the key of the project is for reviewed changes. A build before review does not get
@@ -263,7 +286,7 @@ async fn a_job_without_nodes_has_an_agent_if_there_are_keys() {
 async fn sessions_on_the_host_of_a_lost_deployment_survive_and_no_logs_are_collected() {
     let [project, _] = pairs();
     let host = Host::accepting(&[project]);
-    let count = "- hosts: all\n  gather_facts: false\n  tasks:\n    - raw: 'while :; do echo tick >> ~/ticks; sleep 0.1; done'\n";
+    let count = "- hosts: all\n  gather_facts: false\n  tasks:\n    - raw: 'while echo tick >> ~/ticks; do sleep 0.1; done'\n";
     let story = |scope: AttemptScope| {
         let mut story = deployment(host.of_job(&sha256()), &[("project org/project", project)]);
         story.put(&[("count.yaml", count), ("deploy.yaml", DEPLOY)]);

@@ -49,7 +49,10 @@ impl Galaxy {
                 let path = next().split(' ').nth(1).unwrap_or_default().to_owned();
                 let headers: Vec<String> =
                     std::iter::from_fn(|| Some(next()).filter(|line| !line.is_empty())).collect();
-                let token = headers.iter().find_map(|line| line.strip_prefix("Authorization: "));
+                let token = headers.iter().find_map(|line| {
+                    let (name, value) = line.split_once(": ")?;
+                    name.eq_ignore_ascii_case("authorization").then_some(value)
+                });
                 let line = token.map_or(path.clone(), |token| format!("{path} {token}"));
                 seen.lock().unwrap().push(line);
                 if path.starts_with("/hanging") {

@@ -20,6 +20,7 @@ const SHOW: &str = "- hosts: all\n  tasks:\n    \
 fn compare(at: &str, expected: &Value, found: &Value) -> Vec<String> {
     let differs = || vec![format!("{at}: expected {expected}, found {found}")];
     match (expected, found) {
+        (expected, found) if expected == found => Vec::new(),
         (Value::Object(expected), Value::Object(found)) => {
             let missing = expected.keys().filter(|key| !found.contains_key(*key));
             let missing = missing.map(|key| format!("{at}.{key} is missing"));
@@ -47,7 +48,6 @@ fn compare(at: &str, expected: &Value, found: &Value) -> Vec<String> {
             };
             if fits { Vec::new() } else { differs() }
         }
-        (expected, found) if expected == found => Vec::new(),
         _ => differs(),
     }
 }
@@ -88,12 +88,12 @@ fn project(name: &str) -> Value {
     })
 }
 
-fn placed(name: &str, required: bool, description: &str) -> Value {
+fn placed(name: &str, checkout: &str, description: &str) -> Value {
     with(
         project(name),
         json!({
-            "src_dir": format!("src/forge.test/org/{name}"), "required": required,
-            "checkout": "main", "checkout_description": description, "commit": "<commit>",
+            "src_dir": format!("src/forge.test/org/{name}"), "required": false,
+            "checkout": checkout, "checkout_description": description, "commit": "<commit>",
         }),
     )
 }
@@ -113,7 +113,7 @@ fn of_every_item(git_ref: &str) -> Value {
         "tenant": "one", "event_id": "e1", "post_review": false, "voting": true, "attempts": 1,
         "max_attempts": 3, "pre_timeout": null, "timeout": 60, "post_timeout": null,
         "jobtags": ["quick"], "child_jobs": ["deploy"], "ansible_version": "11",
-        "workspace_checkout": "auto", "deduplicate": "auto", "image_build_name": null,
+        "workspace_checkout": true, "deduplicate": "auto", "image_build_name": null,
         "include_vars": [
             { "name": "vars.yaml", "project_name": null, "required": true, "use_ref": true },
         ],
@@ -218,7 +218,7 @@ async fn assert_inventory(story: Story, git_ref: &str, zuul: Value) {
         let written = if trusted == "True" { written } else { json!({}) };
         assert_eq!(seen["unsafe_vars"], written);
     }
-    let known = outcome.read(".ansible/known_hosts");
+    let known = outcome.read("ssh/known_hosts");
     assert!(known.contains(&node.host_keys[0]), "the node's host key is known: {known}");
 }
 
@@ -254,8 +254,8 @@ async fn the_inventory_of_a_change_has_every_variable() {
             "items": [item("library", Value::Null, ahead), this],
             "buildset_refs": [this], "build_refs": [this],
             "projects": {
-                "forge.test/org/library": placed("library", false, "zuul branch"),
-                "forge.test/org/project": placed("project", false, "zuul branch"),
+                "forge.test/org/library": placed("library", "main", "job override ref"),
+                "forge.test/org/project": placed("project", "main", "job override ref"),
             },
         }),
     );
@@ -263,8 +263,11 @@ async fn the_inventory_of_a_change_has_every_variable() {
 }
 
 /// Returns the change under test as a ref that moved, and what `zuul` has for it.
-async fn assert_inventory_of_ref(moved: RefMove, own: Value, description: &str) {
+async fn assert_inventory_of_ref(moved: RefMove, own: Value, checkout: [&str; 2]) {
     let mut story = story();
+    if let Some(tag) = moved.tag() {
+        story.tagged(tag);
+    }
     let (connection, git_ref) = ("forge".into(), moved.git_ref.clone());
     story.order.change = ChangeRef::of_ref(connection, PROJECT.into(), moved);
     let url = json!("https://forge.test/org/project/pull/7");
@@ -274,7 +277,7 @@ async fn assert_inventory_of_ref(moved: RefMove, own: Value, description: &str) 
         json!({
             "project": with(project("project"), json!({ "src_dir": "src/forge.test/org/project" })),
             "change_url": url, "items": [this], "buildset_refs": [this], "build_refs": [this],
-            "projects": { "forge.test/org/project": placed("project", false, description) },
+            "projects": { "forge.test/org/project": placed("project", checkout[0], checkout[1]) },
         }),
     );
     assert_inventory(story, &git_ref, expected).await;
@@ -287,7 +290,12 @@ async fn the_inventory_of_a_pushed_branch_has_its_commits() {
     let own = json!({
         "branch": "main", "commit_id": new, "oldrev": old, "newrev": new,
     });
-    assert_inventory_of_ref(RefMove::new("refs/heads/main", old, new), own, "zuul branch").await;
+    assert_inventory_of_ref(
+        RefMove::new("refs/heads/main", old, new),
+        own,
+        ["main", "zuul branch"],
+    )
+    .await;
 }
 
 /// Z5.5, Z7.1: a new tag has its name and no branch, and a deleted or new ref has no zero commit.
@@ -296,14 +304,14 @@ async fn the_inventory_of_a_new_tag_has_its_name_and_no_branch() {
     let new = Oid("b".repeat(40));
     let own = json!({ "commit_id": new, "newrev": new, "tag": "v1" });
     let moved = RefMove::new("refs/tags/v1", Oid::zero(), new);
-    assert_inventory_of_ref(moved, own, "project default branch").await;
+    assert_inventory_of_ref(moved, own, ["v1", "zuul ref"]).await;
 }
 
 /// R09, Z5.5, Z7.1: a periodic item is the tip of a branch, which has not moved.
 #[tokio::test]
 async fn the_inventory_of_a_periodic_item_has_a_branch_and_no_commits() {
     let own = json!({ "branch": "main" });
-    assert_inventory_of_ref(RefMove::at_tip(&"main".into()), own, "zuul branch").await;
+    assert_inventory_of_ref(RefMove::at_tip(&"main".into()), own, ["main", "zuul branch"]).await;
 }
 
 /// D10, D15, Z5.5, Z7.1: a build of a bundle names all changes of its bundle, and those that it is
@@ -340,9 +348,9 @@ async fn the_inventory_of_a_bundle_names_all_its_changes() {
             "items": [other, elsewhere, this], "buildset_refs": [other, elsewhere, this],
             "build_refs": [other, this],
             "projects": {
-                "forge.test/org/elsewhere": placed("elsewhere", false, "zuul branch"),
-                "forge.test/org/library": placed("library", false, "zuul branch"),
-                "forge.test/org/project": placed("project", false, "zuul branch"),
+                "forge.test/org/elsewhere": placed("elsewhere", "main", "zuul branch"),
+                "forge.test/org/library": placed("library", "main", "zuul branch"),
+                "forge.test/org/project": placed("project", "main", "zuul branch"),
             },
         }),
     );

@@ -2,6 +2,7 @@
 
 use crate::support::*;
 use serde_json::{Value, json};
+use sluice_executor::returned_data::store_data;
 use sluice_model::build::BuildResult::*;
 
 /// Z7.4
@@ -82,7 +83,7 @@ async fn archived_files_describe_tasks_hosts_and_tested_commits() {
     ] {
         assert!(outcome.log.contains(text), "{text}\n{}", outcome.log);
     }
-    let files = sluice_executor::archive::log_files(&outcome.jobdir);
+    let files = sluice_executor::archive::log_files(&outcome.jobdir).files;
     assert!(
         files.contains(&"job-output.txt".into())
             && files.contains(&"zuul-info/inventory.yaml".into())
@@ -115,6 +116,36 @@ async fn what_a_job_returns_is_merged_over_calls_and_checked() {
     assert_eq!(names.collect::<Vec<_>>(), [json!("one"), json!("two")]);
     assert_eq!(returned.ended.data["zuul"]["child_jobs"], json!(["next"]));
     assert!(returned.log.contains("an artifact must have name and url"), "{}", returned.log);
+}
+
+/// Z7.4: whatever of a job's data and logs is dropped is a line in its log and a warning of the
+/// build.
+#[tokio::test]
+async fn what_is_dropped_of_a_job_is_a_line_in_its_log_and_a_warning() {
+    let play = r#"
+- hosts: localhost
+  gather_facts: false
+  tasks:
+    - zuul_return: {data: {zuul: {child_jobs: [], log_url: "https://logs.test/{{ 'u' * 2000 }}", warnings: "{{ ['w' * 200] * 200 }}"}}}
+    - command: truncate -s 300M {{ zuul.executor.log_root }}/huge
+"#;
+    let mut story = Story::new(&[(PROJECT, "much.yaml", play)]);
+    story.job.run = vec![untrusted("much")];
+    let outcome = story.run().await;
+    assert_eq!(outcome.ended.result, Success, "{}", outcome.log);
+    let world = sluice_memory::World::new(1, 0, sluice_model::Timestamp(0));
+    let stored =
+        store_data(&world.ports(), &"one".into(), outcome.ended.data.clone()).await.unwrap().0;
+    assert_eq!(stored["zuul"]["child_jobs"], json!([]), "the queue sees it");
+    let warnings = stored["zuul"]["warnings"].to_string();
+    for dropped in [
+        "a log_url of 2018 bytes, but the limit is 2000 bytes",
+        "1 log file was not archived: a file may have 256 MiB",
+        "more than the 24576 bytes that the record of a build holds; left out: ",
+    ] {
+        assert!(warnings.contains(dropped), "{dropped}: {warnings}");
+        assert!(outcome.log.contains(dropped), "{dropped}: {}", outcome.log);
+    }
 }
 
 /// Z7.4: data also comes from files, secret data apart from it, lists of warnings and file comments

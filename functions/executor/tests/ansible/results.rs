@@ -228,7 +228,11 @@ async fn a_hidden_task_shows_no_message() {
         (hidden, "Task \"Log in\" failed on localhost\n"),
         (looped, "Task \"Log in\" failed on localhost\n"),
         (shown, "Task \"Log in\" failed on localhost (exit code 4): one\n"),
-        (unknown, "Ansible could not run it: "),
+        (
+            unknown,
+            "Ansible could not run it: couldn't resolve module/action 'no_such_module'. This often \
+             indicates a misspelling, missing collection, or incorrect module path, in ",
+        ),
     ] {
         let mut story = Story::new(&[(PROJECT, "hidden.yaml", &text)]);
         story.job.run = vec![untrusted("hidden")];
@@ -236,6 +240,7 @@ async fn a_hidden_task_shows_no_message() {
         let detail = outcome.ended.detail.clone().unwrap_or_default();
         assert!(detail.starts_with(start), "{detail}\n{}", outcome.log);
         assert!(!detail.contains("pass-phrase"), "{detail}");
+        assert!(!detail.contains(&*outcome.jobdir.to_string_lossy()), "{detail}");
         assert_eq!(outcome.ended.result, Failure, "{}", outcome.log);
     }
 }
@@ -293,7 +298,12 @@ async fn a_playbook_that_takes_too_long_is_ended() {
     assert_eq!(outcome.ended.result, TimedOut, "{}", outcome.log);
     assert!(outcome.log.contains("RUN END RESULT_TIMED_OUT"), "{}", outcome.log);
     let detail = outcome.ended.detail.clone().unwrap_or_default();
-    assert!(detail.starts_with("Ran out of time in task \"command\"\n"), "{detail}");
+    let limit = "timeout of 2 s for pre-run and run";
+    assert!(
+        detail.starts_with(&format!("Ran out of time in task \"command\": {limit}\n")),
+        "{detail}"
+    );
+    assert!(outcome.log.contains(limit), "{}", outcome.log);
 }
 
 /// Z6.4
@@ -322,6 +332,29 @@ async fn a_hanging_playbook_is_stopped_with_all_its_processes_and_only_cleanup_r
     );
     assert_eq!(outcome.log.matches("POST-RUN END").count(), 1, "{}", outcome.log);
     assert!(!is_running(&marker), "what the playbook started is gone with it");
+}
+
+/// Z7.3: an executor that stops a build for its own sake has it run again; the log and the cleanup
+/// playbooks say so too.
+#[tokio::test]
+async fn a_build_that_its_executor_stops_ends_as_a_retry_also_in_its_log() {
+    let tidy = "- hosts: localhost\n  gather_facts: false\n  tasks:\n    - debug: msg=\"retried {{ zuul_will_retry }}\"\n";
+    let mut story = Story::new(&[files(), vec![(PROJECT, "tidy.yaml", tidy)]].concat());
+    story.job.run = vec![untrusted("hang")];
+    story.job.post_run = vec![untrusted("tidy")];
+    story.job.post_run[0].cleanup = true;
+    let outcome = story
+        .run_with(|meanwhile| {
+            tokio::spawn(async move {
+                meanwhile.seen.wait_for("TASK [command]").await;
+                meanwhile.stopper.stop_and_retry("the executor shuts down");
+            });
+        })
+        .await;
+    assert_eq!(outcome.ended.result, Retry, "{}", outcome.log);
+    for line in ["retried True", "Job ended: RETRY"] {
+        assert!(outcome.log.contains(line), "{line}\n{}", outcome.log);
+    }
 }
 
 /// Z2.3, Z6.4: the nodes of a stopped build are taken away after a while, and a static one is lent

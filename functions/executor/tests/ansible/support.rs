@@ -46,6 +46,7 @@ pub async fn ansible(state: &Path, change: impl FnOnce(&mut AnsibleSettings)) ->
     settings.content = Path::new(env!("CARGO_TARGET_TMPDIR")).join("ansible-content");
     // A node that is not there stays away: trying again only takes time here.
     settings.ssh_retries = 0;
+    settings.host_wait_seconds = 0;
     change(&mut settings);
     Ansible::new(settings).await.unwrap()
 }
@@ -80,17 +81,7 @@ impl Node {
             path("home"),
         );
         std::fs::write(path("sshd_config"), configuration).unwrap();
-        let mut child = Command::new("/usr/sbin/sshd")
-            .args(["-D", "-e", "-f", &path("sshd_config")])
-            .stderr(Stdio::piped())
-            .spawn()
-            .unwrap();
-        let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
-        let mut said = String::new();
-        while !said.contains("Server listening") {
-            said = lines.next().expect("sshd ended").unwrap();
-        }
-        std::thread::spawn(move || lines.for_each(drop));
+        let child = start_sshd(directory.path());
         let public = std::fs::read_to_string(path("host_key.pub")).unwrap();
         let host_key = public.split_whitespace().take(2).collect::<Vec<_>>().join(" ");
         let access = NodeAccess {
@@ -117,10 +108,38 @@ impl Node {
     }
 }
 
+/// Starts the SSH server with the configuration in a directory, and waits until it listens.
+fn start_sshd(directory: &Path) -> Child {
+    let mut child = Command::new("/usr/sbin/sshd")
+        .args(["-D", "-e", "-f"])
+        .arg(directory.join("sshd_config"))
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut lines = BufReader::new(child.stderr.take().unwrap()).lines();
+    let mut said = String::new();
+    while !said.contains("Server listening") {
+        said = lines.next().expect("sshd ended").unwrap();
+    }
+    std::thread::spawn(move || lines.for_each(drop));
+    child
+}
+
 impl Node {
     /// Returns the id of the process that listens for connections.
     pub fn listener(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Ends the SSH server, as when a machine reboots.
+    pub fn go_down(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Starts the SSH server again, at the same address.
+    pub fn come_up(&mut self) {
+        self.child = start_sshd(self.directory.path());
     }
 
     /// Returns the home directory of the login.
@@ -449,6 +468,15 @@ impl Story {
         let target_name = project.rsplit('/').next().unwrap().to_owned();
         let connection = "forge".into();
         RoleRepository { connection, project: project.into(), target_name, implicit: false }
+    }
+
+    /// Prepares a tag of the project at the state under test.
+    pub fn tagged(&mut self, name: &str) {
+        let branch = BranchKey {
+            project: PROJECT.into(),
+            branch: format!("refs/tags/{name}").as_str().into(),
+        };
+        self.extra.push(BranchState::untouched(branch, self.project.1.clone(), Vec::new()));
     }
 
     /// Takes its nodes out, so that they and their files outlive the build.

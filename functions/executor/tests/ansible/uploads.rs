@@ -31,7 +31,7 @@ const UPLOAD: &str = r#"
     AWS_ACCESS_KEY_ID: "{{ logs.access_key_id }}"
     AWS_SECRET_ACCESS_KEY: "{{ logs.secret_access_key }}"
     AWS_SESSION_TOKEN: "{{ logs.session_token }}"
-    AWS_REGION: "{{ logs.region }}"
+    AWS_DEFAULT_REGION: "{{ logs.region }}"
   tasks:
     - copy: {content: hello, dest: "{{ zuul.executor.work_root }}/note.txt"}
     - community.aws.s3_sync:

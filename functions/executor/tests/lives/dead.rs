@@ -307,13 +307,17 @@ async fn a_build_lost_in_its_main_playbooks_is_taken_over_and_ends_after_its_log
     let build = send_with_post_run(&world, "job").await;
     let mut two = Two::begin_with(world, build).await;
     two.until_begun().await;
-    let (first, key) = (two.stored_run().session, two.session_key().await);
+    let (lost, key) = (two.stored_run(), two.session_key().await);
+    let first = lost.session;
     let (stop, other, own) = two.run_other().await;
     two.lose_executor_to(&own).await;
     let taken = |record: &Record| decode::<Run>(record).unwrap().session != first;
     let taken = two.world.until(&build::run_key(&two.build), taken).await;
     let taken: Run = decode(&taken).unwrap();
-    assert!(taken.lost.as_deref().is_some_and(|why| why.contains("was lost")), "{taken:?}");
+    assert!(
+        taken.lost.as_deref().is_some_and(|why| why.starts_with("executor lost: ")),
+        "{taken:?}"
+    );
     let lists: Session =
         decode(&two.world.stored(&session::key(&taken.session)).await.unwrap()).unwrap();
     assert_eq!(lists.builds, [two.build.clone()], "its queue does not miss it");
@@ -325,6 +329,7 @@ async fn a_build_lost_in_its_main_playbooks_is_taken_over_and_ends_after_its_log
     two.collector.pass.notify_one();
     let end = end_of(&two.world, &two.build).await;
     assert_eq!((end.result, end.detail), (BuildResult::Retry, taken.lost));
+    assert_eq!(end.started_at, Some(lost.claimed_at), "the build began before it was lost");
     assert_eq!(*two.collector.scopes.lock().unwrap(), [AttemptScope::CollectLogs]);
     stop.send_replace(true);
     other.await.unwrap().unwrap();

@@ -176,6 +176,23 @@ async fn a_build_whose_run_panics_is_tried_again_and_gives_back_its_slot() {
     run.await.unwrap().unwrap();
 }
 
+/// Z7.3: the disk does not fill with what killed executors have left.
+#[tokio::test]
+async fn an_executor_removes_the_builds_that_a_killed_one_has_left() {
+    let world = ObservedWorld::new();
+    let state = tempfile::tempdir().unwrap();
+    let left = state.path().join("builds/left");
+    std::fs::create_dir_all(left.join("work/src")).unwrap();
+    let (_stop, stopped) = watch::channel(false);
+    tokio::spawn(executor(world.ports(), Arc::new(Idle), &state).run(stopped));
+    let removed = async {
+        while left.exists() {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    tokio::time::timeout(Duration::from_secs(60), removed).await.expect("it is removed");
+}
+
 /// Queues that note what is acknowledged.
 #[derive(Default)]
 struct Noting(Mutex<Vec<String>>);

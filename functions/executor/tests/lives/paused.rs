@@ -38,8 +38,7 @@ impl Runner for Pausing {
             observer.paused(Pause { since: at, data, data_object: None, log_url: None });
             stop.resumed().await;
         }
-        let result =
-            if stop.reason().is_some() { BuildResult::Aborted } else { BuildResult::Success };
+        let result = if stop.reason().is_some() { stop.result() } else { BuildResult::Success };
         let (started_at, data) = (Some(at), Map::new());
         RunEnd {
             result,

@@ -64,7 +64,7 @@ impl Runner for Worker {
                 if let Some(clean_up) = &self.clean_up {
                     clean_up.notified().await;
                 }
-                BuildResult::Aborted
+                stop.result()
             }
         };
         std::fs::write(jobdir.join("work/logs/left.txt"), "left\n").unwrap();

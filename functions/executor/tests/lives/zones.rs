@@ -45,6 +45,10 @@ impl Running {
     }
 }
 
+fn zone(name: &str, allow_unzoned: bool) -> ServedZone {
+    ServedZone::Zone { name: name.into(), allow_unzoned }
+}
+
 async fn waiting(ports: &Ports, zone: &str) -> Vec<Key> {
     let waiting = zone_builds::waiting(ports, &zone.into()).await.unwrap();
     waiting.into_iter().map(|build| build.key).collect()
@@ -60,7 +64,7 @@ async fn a_build_of_a_zone_waits_until_an_executor_of_the_zone_takes_it() {
     send_to_zone(&world, "west", "west").await;
     let [key] = waiting(&world.ports(), "west").await.try_into().unwrap();
     let unzoned = Running::start(&world, ServedZone::Unzoned);
-    let east = Running::start(&world, ServedZone::new(Some("east"), true));
+    let east = Running::start(&world, zone("east", true));
     // Both take builds after this one was sent.
     let first = send_to_zone(&world, "east", "east").await;
     assert_eq!(east.pass(&world, &first).await, BuildResult::Success);
@@ -71,7 +75,7 @@ async fn a_build_of_a_zone_waits_until_an_executor_of_the_zone_takes_it() {
     unzoned.end().await;
     east.end().await;
     assert_eq!(waiting(&world.ports(), "west").await, [key.clone()], "it goes on waiting");
-    let here = Running::start(&world, ServedZone::new(Some("west"), false));
+    let here = Running::start(&world, zone("west", false));
     assert_eq!(here.pass(&world, &west).await, BuildResult::Success);
     world.until_gone(&key).await;
     here.end().await;
@@ -83,7 +87,7 @@ async fn a_build_of_a_zone_waits_until_an_executor_of_the_zone_takes_it() {
 async fn an_executor_of_a_zone_leaves_other_builds_to_others() {
     let world = ObservedWorld::new();
     let other = send(&world, "any").await;
-    let here = Running::start(&world, ServedZone::new(Some("west"), false));
+    let here = Running::start(&world, zone("west", false));
     let west = send_to_zone(&world, "west", "west").await;
     assert_eq!(here.pass(&world, &west).await, BuildResult::Success);
     assert!(world.stored(&build::run_key(&other)).await.is_none(), "no one has it");

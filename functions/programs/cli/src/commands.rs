@@ -108,7 +108,7 @@ pub(crate) async fn run(command: Command) -> anyhow::Result<ExitCode> {
             AutoholdCommand::Create(arguments) => autohold::create(arguments).await?,
             AutoholdCommand::List(selector) => list_all(&api_objects::AUTOHOLDS, &selector).await?,
             AutoholdCommand::Show(IdArguments { selector, id }) => {
-                show(&api_objects::AUTOHOLDS, &selector, &id).await?
+                autohold::show(&selector, &id).await?
             }
             AutoholdCommand::Delete(arguments) => autohold::delete(arguments).await?,
         },

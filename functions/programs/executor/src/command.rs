@@ -102,7 +102,12 @@ pub async fn run(arguments: ExecutorArguments) -> anyhow::Result<()> {
         load_max: arguments.load_max,
         starting_max: arguments.starting_max.map_or(default.starting_max, |max| max as usize),
     };
-    let zone = ServedZone::new(arguments.zone.as_deref(), arguments.allow_unzoned);
+    let zone = match arguments.zone.as_deref() {
+        None => ServedZone::Unzoned,
+        Some(name) => {
+            ServedZone::Zone { name: name.into(), allow_unzoned: arguments.allow_unzoned }
+        }
+    };
     let ExecutorArguments {
         state,
         slots,

@@ -10,7 +10,7 @@ use sluice_executor_program::{
     AdmissionLimits, ExecutorOptions, PlaybookOptions, RunningExecutor, ServedZone, WEB_VARIABLE,
 };
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use std::sync::{Arc, Mutex, PoisonError};
@@ -79,15 +79,6 @@ impl LocalExecutor {
                 .await
                 .context("could not start the executor")?,
         ))
-    }
-
-    /// Returns the address of live logs; `None` for a process of its own, whose address is not
-    /// known here.
-    pub(super) fn logs_address(&self) -> Option<SocketAddr> {
-        match self {
-            Self::InProcess(running) => Some(running.logs_address()),
-            Self::ExecutorProcess(_) => None,
-        }
     }
 
     /// Stops the executor and waits for it. A process that has not stopped after 15 seconds is

@@ -50,7 +50,7 @@ use sluice_operator::operator_access::OperatorAccess;
 use sluice_runtime::Ports;
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::Ipv4Addr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -258,11 +258,6 @@ impl Local {
     /// with this machine and why. Blocks for a moment, to try what this machine allows.
     pub fn isolation_of_nodes(&self) -> String {
         self.ec2.isolation()
-    }
-
-    /// Returns the address of live logs; `None` when the executor is a process of its own.
-    pub fn logs_address(&self) -> Option<SocketAddr> {
-        self.executor.logs_address()
     }
 
     /// Stops everything: executor, forge, functions and data services, then nodes. Running builds

@@ -150,9 +150,6 @@ fn address_of_pages(text: &str) -> anyhow::Result<String> {
 fn print_addresses(local: &Local, data: &Path, log: &Path) {
     print_progress!("  pages, API     {}", local.pages());
     print_progress!("  data services  {}", local.endpoint());
-    if let Some(address) = local.logs_address() {
-        print_progress!("  live logs      http://{address}/");
-    }
     if let Some(forge) = local.forge() {
         print_progress!("  forge          {}", forge.web_url());
     }

@@ -403,6 +403,11 @@ impl Client {
         Ok(names.map(str::to_owned).collect())
     }
 
+    /// Returns the address of the page of a build.
+    pub(super) fn build_page(&self, tenant: &str, build: &str) -> String {
+        format!("{}/t/{tenant}/build/{build}", self.root)
+    }
+
     fn url(&self, path: &str) -> String {
         format!("{}/api/{path}", self.root)
     }

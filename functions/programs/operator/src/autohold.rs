@@ -1,17 +1,19 @@
 //! `sluice autohold create` and `delete`: requests to hold the nodes of failed builds, with
 //! zuul-client's options.
 
+use super::api_objects::print_object;
 use super::counted;
 use super::enqueue::{find_project, load_live};
 use super::queue::{author, named_or_only_tenant};
 use crate::accepted::AcceptedWrite;
 use crate::api_client::{ApiWrite, Client, api_path};
-use crate::output::print_line;
+use crate::output::{OutputFormat, print_line};
 use crate::selectors::TenantSelector;
+use crate::show::{list, text};
 use anyhow::{Context as _, bail};
 use clap::Args;
 use reqwest::Method;
-use serde_json::json;
+use serde_json::{Value, json};
 use sluice_commands::{AutoholdSettings, StoreCommandError, create_autohold, delete_autohold};
 use sluice_gate::autohold::COUNT_MAX;
 use std::path::PathBuf;
@@ -119,6 +121,43 @@ pub async fn create(arguments: AutoholdArguments) -> anyhow::Result<()> {
     Ok(())
 }
 
+/// Prints an autohold request with how to log in on the nodes that it holds, or says that it holds
+/// none.
+///
+/// # Errors
+/// When the API does not answer, or the tenant has no such request.
+pub async fn show(selector: &TenantSelector, id: &str) -> anyhow::Result<()> {
+    let client = selector.system.client()?;
+    let tenant = client.tenant(selector.tenant.as_deref()).await?;
+    let request: Value = client.get(&api_path(&["tenant", &tenant, "autohold", id])?).await?;
+    let format = selector.system.format();
+    print_object(&request, format);
+    if let Some(note) = nothing_held(&request).filter(|_| format == OutputFormat::Text) {
+        print_line!("\n{note}");
+    }
+    Ok(())
+}
+
+/// Returns why a request holds no nodes now; `None` if it holds some.
+fn nothing_held(request: &Value) -> Option<String> {
+    let count = |member: &str| request[member].as_u64().unwrap_or_default();
+    if !list(request, "held_nodes").is_empty() {
+        return None;
+    }
+    let (current, max) = (count("current_count"), count("max_count"));
+    let job = text(request, "job");
+    Some(match max.saturating_sub(current) {
+        left if current == 0 => format!(
+            "Nothing is held yet: the nodes of the next {} of {job} will be.",
+            counted(left, "failed build")
+        ),
+        _ => format!(
+            "No node is held now: those of {} of {job} are released.",
+            counted(current, "build")
+        ),
+    })
+}
+
 /// Deletes an autohold request, wakes the providers of the nodes that it held so that they release
 /// them, and prints how many builds these belonged to. Over the API, prints that it is deleted.
 ///
@@ -172,4 +211,20 @@ async fn create_over_api(client: &Client, arguments: &AutoholdArguments) -> anyh
     let outcome = format!("sluice autohold list --tenant {tenant}");
     AcceptedWrite { what, outcome }.print(client, selector.system.format());
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// N15: who asks too early learns that nothing is held, and why.
+    #[test]
+    fn a_request_that_holds_nothing_says_so() {
+        let request = |current: u64, nodes: Value| json!({"job": "unit", "max_count": 2, "current_count": current, "held_nodes": nodes});
+        let yet = "Nothing is held yet: the nodes of the next 2 failed builds of unit will be.";
+        assert_eq!(nothing_held(&request(0, json!([]))).as_deref(), Some(yet));
+        let gone = "No node is held now: those of 1 build of unit are released.";
+        assert_eq!(nothing_held(&request(1, json!([]))).as_deref(), Some(gone));
+        assert_eq!(nothing_held(&request(1, json!([{"node": "n"}]))), None);
+    }
 }

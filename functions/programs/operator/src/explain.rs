@@ -123,12 +123,20 @@ pub async fn explain(
         print_json(&json!({"tenant": tenant, "items": items, "changes": changes}));
         return Ok(());
     }
-    items.iter().for_each(print_item);
+    for item in &items {
+        let path = api_path(&["tenant", &tenant, "buildset", text(item, "id")])?;
+        // Only the attempts before the last are missing without it.
+        let set: Value = client.get(&path).await.unwrap_or_default();
+        print_item(item);
+        for line in job_lines(item, list(&set, "builds"), |id| client.build_page(&tenant, id)) {
+            print_line!("  {line}");
+        }
+    }
     pipeline_reasons::print(&changes);
     Ok(())
 }
 
-/// Prints an item: its decisions with their reasons, and its jobs.
+/// Prints an item and its decisions with their reasons.
 fn print_item(item: &Value) {
     print_line!(
         "{} in {}{}",
@@ -140,17 +148,32 @@ fn print_item(item: &Value) {
         let at = Timestamp(reason["at"].as_u64().unwrap_or_default());
         print_line!("  - {}Z  {}", at.to_iso(), text(reason, "text"));
     }
+}
+
+/// Returns the lines about the jobs of an item: for each job its earlier attempts, of which
+/// `builds` has the builds, and its newest one, each with the page of its build (`page_of`) and
+/// what failed.
+fn job_lines(item: &Value, builds: &[Value], page_of: impl Fn(&str) -> String) -> Vec<String> {
+    let mut lines = Vec::new();
+    let mut add = |name: &str, state: &str, build: Option<&str>, why: Option<&str>| {
+        let page = build.map(&page_of).unwrap_or_default();
+        lines.push(format!("{name:<14} {state:<10} {page}").trim_end().to_owned());
+        lines.extend(why.map(|why| format!("{:<14} {why}", "")));
+    };
     for job in list(item, "jobs") {
-        print_line!(
-            "  {:<14} {:<10} {}",
-            text(job, "name"),
-            job_state(job),
-            job["log_url"].as_str().unwrap_or_default()
-        );
-        if let Some(why) = job_detail(job) {
-            print_line!("  {:<14} {why}", "");
+        let (name, newest) = (text(job, "name"), job["build"].as_str());
+        let is_earlier = |build: &&Value| {
+            text(build, "job_name") == name
+                && build["result"] == "RETRY"
+                && build["uuid"].as_str() != newest
+        };
+        for attempt in builds.iter().filter(is_earlier) {
+            let why = text(attempt, "error_detail").lines().next();
+            add(name, "RETRY", attempt["uuid"].as_str(), why);
         }
+        add(name, job_state(job), newest, job_detail(job).as_deref());
     }
+    lines
 }
 
 /// Returns the state in each pipeline of a change that was never enqueued. Returns an error for a
@@ -262,6 +285,30 @@ fn position_note(item: &Value) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Z1.6, J16: each attempt leads to the page of its own build.
+    #[test]
+    fn each_attempt_of_a_job_has_the_page_of_its_build() {
+        let item = json!({"jobs": [
+            {"name": "unit", "result": "FAILURE", "state": "ended", "build": "b2", "detail": "it failed"},
+            {"name": "docs", "state": "waiting", "build": null},
+        ]});
+        let builds = [
+            json!({"job_name": "unit", "result": "RETRY", "uuid": "b1", "error_detail": "Node lost\nIn b."}),
+            json!({"job_name": "unit", "result": "FAILURE", "uuid": "b2", "error_detail": "it failed"}),
+        ];
+        let lines = job_lines(&item, &builds, |id| format!("https://ci.test/{id}"));
+        assert_eq!(
+            lines,
+            [
+                "unit           RETRY      https://ci.test/b1",
+                "               Node lost",
+                "unit           FAILURE    https://ci.test/b2",
+                "               it failed",
+                "docs           waiting",
+            ]
+        );
+    }
 
     /// Z1.6: a change or ref can be named as `sluice status` prints it.
     #[test]

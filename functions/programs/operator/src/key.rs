@@ -30,7 +30,14 @@ pub enum KeyCommand {
         key: KeySelector,
     },
     /// Print the public SSH key of a tenant, as a line for authorized_keys. All its jobs use it
-    Tenant(TenantSelector),
+    Tenant {
+        /// The system and the tenant.
+        #[command(flatten)]
+        selector: TenantSelector,
+        /// Tenant, instead of --tenant
+        #[arg(value_name = "NAME", conflicts_with = "tenant")]
+        name: Option<String>,
+    },
     /// Import the keys in a file of `zuul-admin export-keys`: those of secrets and the SSH keys of
     /// projects and tenants. An existing key is never replaced
     ///
@@ -57,7 +64,10 @@ pub enum KeyCommand {
 pub async fn run(command: KeyCommand) -> anyhow::Result<()> {
     let (line, format) = match command {
         KeyCommand::Project { key } => (of_project(&key).await?, key.system.format()),
-        KeyCommand::Tenant(selector) => (of_tenant(&selector).await?, selector.system.format()),
+        KeyCommand::Tenant { mut selector, name } => {
+            selector.tenant = name.or(selector.tenant);
+            (of_tenant(&selector).await?, selector.system.format())
+        }
         KeyCommand::Import { local, password_file, export } => {
             return export::import(local, password_file.as_deref(), &export).await;
         }

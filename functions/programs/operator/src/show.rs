@@ -181,25 +181,43 @@ fn show_pipeline(tenant: &str, pipeline: &Value) {
             let has_own_queue = ["independent", "supercedent"].contains(&text(pipeline, "manager"));
             let name = if has_own_queue { "" } else { text(queue, "name") };
             print_line!("    {:<18} {name:<14} {}", change_name(&item["change"]), jobs.join(", "));
-            for (job, why) in
-                list(item, "jobs").iter().filter_map(|job| Some((job, job_detail(job)?)))
-            {
-                print_line!("    {:<18} {}: {why}", "", text(job, "name"));
+            for line in job_lines(item) {
+                print_line!("    {:<18} {line}", "");
             }
             let members: Vec<String> = list(item, "bundle").iter().map(change_name).collect();
             if !members.is_empty() {
                 print_line!("    {:<18} bundled with {}", "", members.join(", "));
             }
-            if let Some(reason) =
-                list(item, "reasons").last().and_then(|last| last["text"].as_str())
-            {
-                print_line!("    {:<18} {reason}", "");
+            if let Some(reason) = last_reason(item) {
+                print_line!("    {:<18} last: {reason}", "");
             }
         }
     }
     if empty {
         print_line!("    nothing");
     }
+}
+
+/// Returns a line for each job of an item that has more to say than its state.
+fn job_lines(item: &Value) -> Vec<String> {
+    let line = |job: &Value| {
+        let detail = job_detail(job).filter(|detail| detail != job_state(job))?;
+        Some(format!("{}: {detail}", text(job, "name")))
+    };
+    list(item, "jobs").iter().filter_map(line).collect()
+}
+
+/// Returns the newest reason in the history of an item; `None` if it is about a job whose line says
+/// it already.
+fn last_reason(item: &Value) -> Option<&str> {
+    let reason = list(item, "reasons").last()?["text"].as_str()?;
+    let lines = job_lines(item);
+    let is_said = |line: &String| {
+        line.split_once(": ").is_some_and(|(job, _)| {
+            reason.strip_prefix(job).is_some_and(|rest| rest.starts_with(": "))
+        })
+    };
+    if lines.iter().any(is_said) { None } else { Some(reason) }
 }
 
 /// Prints the pipelines, projects and configuration errors of a tenant, or of each if no name is
@@ -374,6 +392,28 @@ mod tests {
         assert_eq!(job_detail(&job), Some(waiting));
         (job["result"], job["detail"]) = (json!("FAILURE"), json!("Task \"x\" failed on a\nIn b."));
         assert_eq!(job_detail(&job).as_deref(), Some("Task \"x\" failed on a – In b."));
+    }
+
+    /// Z1.6, Z9.1: a job has one line, and the newest reason of the item is not repeated.
+    #[test]
+    fn status_says_each_thing_once() {
+        let waiting = json!({"name": "docs", "state": "ordered", "waits_for": "an executor"});
+        let again = json!({
+            "name": "unit", "state": "waiting", "attempt": 1, "attempts": 3,
+            "retry_reason": "executor lost: ci-1 has been silent",
+        });
+        let mut item = json!({
+            "jobs": [waiting, again],
+            "reasons": [
+                {"text": "prepared: its jobs test the tree 95823fc8"},
+                {"text": "unit: RETRY (executor lost: ci-1 has been silent), attempt 2 of 3 follows"},
+            ],
+        });
+        let line = "unit: retrying (executor lost: ci-1 has been silent), attempt 2 of 3";
+        assert_eq!(job_lines(&item), [line]);
+        assert_eq!(last_reason(&item), None);
+        item["reasons"].as_array_mut().unwrap().pop();
+        assert_eq!(last_reason(&item), Some("prepared: its jobs test the tree 95823fc8"));
     }
 
     /// Z9.1: a tenant that cannot be shown does not hide the others, but is an error.

@@ -41,10 +41,11 @@ pub(super) fn explain_missing(errors: &mut [ConfigError], all: &[ConfigError]) {
         );
         let state = match cause.diagnostic.kind {
             DiagnosticKind::Syntax => "could not be read",
-            _ => "does not count",
+            _ => "is left out",
         };
         let diagnostic = &mut error.diagnostic;
-        diagnostic.message = format!("The {stanza} {state}: its definition has a mistake ({span})");
+        diagnostic.message =
+            format!("The {stanza} {state}, because its definition has a mistake ({span})");
         (diagnostic.suggestion, diagnostic.kind) = (None, DiagnosticKind::Conflict);
     }
 }

@@ -132,8 +132,14 @@ fn job_errors(
     let is_default_parent = job.parent == Parent::Unset && job.name == inputs.tenant.default_parent;
     if (job.parent == Parent::Base || is_default_parent) && !project.allow_base_jobs {
         let span = job.spans.of("parent").unwrap_or(job.span);
-        let message = "Base jobs may only be defined in config projects, unless the tenant sets \
-                       \"allow-base-jobs: false\" for them; add a \"parent\"";
+        let parent = match is_default_parent {
+            true => "another job",
+            false => inputs.tenant.default_parent.as_str(),
+        };
+        let message = format!(
+            "Base jobs may only be defined in config projects: this project may not define base \
+             jobs (parent: null); name a parent, such as {parent}"
+        );
         let diagnostic = File::diagnostic(DiagnosticKind::NotPermitted, &stanza, span, message);
         rejected.push(diagnostic.about("parent").from_stanza_at(job.span.start));
     }

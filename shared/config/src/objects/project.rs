@@ -314,7 +314,7 @@ fn entry<'n>(
     if let Some(node) = fields.take("name")
         && node.as_text() != Some(&name)
     {
-        p.syntax(node, "jobs.name", format!("the job \"{name}\" can not be renamed here"));
+        p.syntax(node, "jobs.name", format!("the job \"{name}\" cannot be renamed here"));
     }
     let job = job::read(&name, span, &mut fields, p);
     fields.finish(p);

@@ -257,7 +257,7 @@ fn host_name(node: &Node, p: &mut Diagnostics) -> Option<String> {
     let message = match HostLogin::parse(&name) {
         None => format!("\"{name}\" is not a valid host: expected [user@]host[:port]"),
         Some(login) if names_executor(login.host) => {
-            format!("\"{name}\" can not be a host: it is the executor itself")
+            format!("\"{name}\" cannot be a host: it is the executor itself")
         }
         Some(_) => return Some(name),
     };

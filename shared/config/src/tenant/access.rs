@@ -228,7 +228,7 @@ pub(super) fn role(body: &Node, p: &mut Diagnostics) -> Option<AuthorizationRole
     if let Some(node) = name_node.filter(|_| BUILT_IN_ROLES.contains(&name.as_str())) {
         // `role-mappings` relies on the permissions of the built-in roles.
         let message =
-            format!("the role \"{name}\" is built in and can not be redefined; use another name");
+            format!("the role \"{name}\" is built in and cannot be redefined; use another name");
         p.syntax(node, "name", message);
         return None;
     }

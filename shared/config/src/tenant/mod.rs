@@ -534,7 +534,7 @@ fn tenant_name(f: &mut Fields<'_>, p: &mut Diagnostics) -> Option<String> {
     }
     if let Some(node) = node {
         let message = format!(
-            "\"{name}\" can not be the name of a tenant: the name is one part of the path of URLs, \
+            "\"{name}\" cannot be the name of a tenant: the name is one part of the path of URLs, \
              so it must not contain \"/\", and must not be \".\" or \"..\"; anything else is \
              allowed"
         );

@@ -690,7 +690,7 @@ fn disallowed_objects_are_not_reported_as_missing() {
         let place = format!("github.com/{home}@master: zuul.d/b.yaml");
         assert_eq!(
             diagnostics,
-            [format!("The {kind} x does not count: its definition has a mistake ({place})")]
+            [format!("The {kind} x is left out, because its definition has a mistake ({place})")]
         );
         assert_eq!(
             layout.errors().len(),

@@ -10,10 +10,10 @@ use crate::item::{
 use crate::job_feedback::{self, JobFeedback};
 use crate::merge::{LINE_NOTE_BYTES_MAX, LINE_NOTES_MAX, LineNote, MergeResult, TestedState};
 use crate::queue::SlotStatus;
-use sluice_model::build::{BuildResult, RunEnd};
+use sluice_model::build::{BuildResult, EXECUTOR_LOST, RunEnd};
 use sluice_model::{ItemId, Timestamp};
 
-/// Characters of a job's failure reason that an item's reasons hold.
+/// Bytes of a job's failure reason that an item's reasons hold.
 const WHY_MAX: usize = 300;
 
 /// Which plan decided the resets to carry out.
@@ -168,7 +168,7 @@ impl Planner<'_> {
     fn apply_merged(&mut self, id: &ItemId, merged: TestedState) {
         let layout = self.head.layout;
         let now = self.now;
-        let note = format!("merged: testing tree {}", merged.tested.tree.short());
+        let note = format!("prepared: its jobs test the tree {}", merged.tested.tree.short());
         let Some(item) = self.item_mut(id) else { return };
         let is_other_tree =
             (item.tested_tree.as_ref()).is_some_and(|tree| *tree != merged.tested.tree);
@@ -430,7 +430,7 @@ fn apply_observed_build(
     let outcome = job.result().map_or("RETRY", BuildResult::as_str);
     let why = match &job.status {
         JobStatus::Ended { result, detail: Some(why), .. } if !result.passed() => {
-            format!(": {}", summary(why).chars().take(WHY_MAX).collect::<String>())
+            format!(": {}", cut(summary(why), WHY_MAX))
         }
         JobStatus::Waiting => {
             let why = job.retry_reason.as_deref().map(|why| format!(" ({why})"));
@@ -469,7 +469,10 @@ fn retry_or_end(
 
 /// Returns why a build is lost, in words that say that its executor is.
 fn executor_lost(why: &str) -> String {
-    format!("executor lost: {why}")
+    match why.starts_with(EXECUTOR_LOST) {
+        true => why.to_owned(),
+        false => format!("{EXECUTOR_LOST}{why}"),
+    }
 }
 
 /// Returns the first line of an explanation, which is its summary.

@@ -121,7 +121,10 @@ pub(super) fn ended(
     seconds: u64,
     why: Option<&str>,
 ) -> RunEnd {
-    let artifacts = serde_json::json!({"artifacts": [{"name": "Report", "url": format!("https://ci.example.org/logs/acme/{build}/report/")}, {"broken": 1}]});
+    let artifacts = serde_json::json!({
+        "artifacts": [{"name": "Report", "url": "report/"}, {"broken": 1}],
+        "warnings": ["the mirror was slow"],
+    });
     RunEnd {
         result,
         detail: why.map(str::to_owned),

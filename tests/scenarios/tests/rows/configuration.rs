@@ -367,7 +367,8 @@ fn a_former_config_project_loses_its_privileges_even_if_it_cannot_be_read() {
     site.run();
     assert_eq!(site.builds(), ["check rooted 1"]);
     assert!(
-        comments(&site, &refused).contains("The job rooted does not count"),
+        comments(&site, &refused)
+            .contains("The job rooted is left out, because its definition has a mistake"),
         "{}",
         comments(&site, &refused)
     );

@@ -52,6 +52,8 @@ fn zuul_variables(site: &Site, job: &str, change: u64) -> Value {
         runtime: RuntimeDirectory {
             root: at("runtime"),
             control: at("runtime/control"),
+            agent: at("runtime/agent"),
+            messages: at("runtime/messages"),
             alive: None,
         },
     };

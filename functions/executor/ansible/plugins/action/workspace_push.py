@@ -1,7 +1,7 @@
 """Copies a directory of the executor to a host as one archive; the host only needs tar.
 
-Arguments: src (directory on the executor, in the work directory; no link is followed to it), dest (directory on the host, relative to the login's home), delete (removes
-dest first).
+Arguments: src (directory on the executor, in the work directory; no link is followed to it), dest (directory on the
+host, relative to the login's home), delete (removes dest first).
 """
 
 import os

@@ -61,7 +61,8 @@ def write_text(root, path, text):
             raise Refused("{} is refused: it is no path of a file".format(path))
         with contextlib.suppress(FileNotFoundError):
             os.unlink(name, dir_fd=directory)
-        handle = os.open(name, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644, dir_fd=directory)
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        handle = os.open(name, flags, 0o644, dir_fd=directory)
         with os.fdopen(handle, "w", encoding="utf-8") as file:
             file.write(text)
 

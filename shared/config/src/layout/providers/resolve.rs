@@ -200,7 +200,7 @@ impl<'o> Resolver<'o> {
         }
         let section = chain.first().map_or("", |(_, section)| section.name.as_str());
         let message = format!(
-            "The connection of the section \"{section}\", {}, can not be overridden: remove \
+            "The connection of the section \"{section}\", {}, cannot be overridden: remove \
              \"connection\" from the provider, or use a section with this connection",
             named(of_section)
         );
@@ -506,7 +506,7 @@ impl<'o> Resolver<'o> {
                     if part.is_final == Final::Yes && entry.len() > 1 {
                         let name = part.name.unwrap_or_default();
                         let message = format!(
-                            "The {} \"{name}\" is final and can not be changed here",
+                            "The {} \"{name}\" is final and cannot be changed here",
                             part.word
                         );
                         self.error(

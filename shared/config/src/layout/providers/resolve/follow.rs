@@ -91,7 +91,7 @@ impl<'o> Resolver<'o> {
             if let Some(inherited) = above.attributes.get("connection") {
                 if inherited != connection {
                     let message = format!(
-                        "The connection of the section \"{}\", {}, can not be overridden: remove \
+                        "The connection of the section \"{}\", {}, cannot be overridden: remove \
                          \"connection\" here, or inherit from another section",
                         above.name,
                         named(inherited.as_str())
@@ -155,7 +155,7 @@ impl<'o> Resolver<'o> {
             let own = if is_built(image) { "zuul" } else { "cloud" };
             if said != own {
                 let message = format!(
-                    "The image \"{name}\" is defined with type {own}, which can not be changed \
+                    "The image \"{name}\" is defined with type {own}, which cannot be changed \
                      here: remove \"type\", or define an image of type {said}"
                 );
                 let span = at.1.spans.of_member(&format!("images.{name}"), "type");
