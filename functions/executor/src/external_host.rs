@@ -8,6 +8,7 @@
 
 use crate::broker::dial::is_own_address;
 use crate::broker::policy::{AddressRefusal, NetworkPolicy};
+use crate::broker::target::{Target, TargetHost};
 use crate::job::JobAttempt;
 use crate::joblog::JobLog;
 use crate::settings::NetworkSettings;
@@ -119,10 +120,8 @@ pub(crate) async fn of_job(
     if owners.is_empty() {
         return Err(HostError::NoKey { host: host.name.clone() });
     }
-    let rules = HostRules {
-        policy: NetworkPolicy::new(network, &[]),
-        is_reviewed: job.order.post_review,
-    };
+    let rules =
+        HostRules { policy: NetworkPolicy::new(network, &[]), is_reviewed: job.order.post_review };
     let found = find_patiently(host, &rules, patience, log).await?;
     let keys = owners.join(", ");
     log.say(&format!("Host {} has the expected host key; SSH keys: {keys}", host.name));
@@ -142,7 +141,8 @@ impl HostRules {
     /// for untrusted playbooks, but a reviewed job may name a host in a private network, where a
     /// site has the hosts that it deploys to.
     fn refusal(&self, address: SocketAddr) -> Option<AddressRefusal> {
-        match self.policy.decide(address, is_own_address) {
+        let target = Target { host: TargetHost::Address(address.ip()), port: address.port() };
+        match self.policy.decide(&target, address.ip(), is_own_address) {
             Err(AddressRefusal::Private) if self.is_reviewed => None,
             decided => decided.err(),
         }
@@ -196,10 +196,7 @@ async fn find(host: &ExternalHost, rules: &HostRules) -> Result<NodeAccess, Host
 
 /// Returns the addresses of a host, at least one. All must be allowed, so that a name cannot be
 /// used to try which of the refused ones answer.
-async fn addresses(
-    login: &HostLogin<'_>,
-    rules: &HostRules,
-) -> Result<Vec<SocketAddr>, HostError> {
+async fn addresses(login: &HostLogin<'_>, rules: &HostRules) -> Result<Vec<SocketAddr>, HostError> {
     let failed = |why: String| HostError::Lookup { host: login.host.to_owned(), why };
     let lookup = tokio::net::lookup_host((login.host, login.port));
     let found = tokio::time::timeout(Duration::from_secs(LOOKUP_SECONDS), lookup).await;

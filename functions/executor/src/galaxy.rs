@@ -9,146 +9,34 @@
 //! Every build installs its roles again: a role without a version is the newest one.
 
 use crate::broker::Broker;
-use crate::broker::target::Target;
+use crate::code_trust::CodeTrust;
 use crate::disk::DiskWatch;
+use crate::galaxy_server::GalaxyToken;
 use crate::job::Lease;
 use crate::jobdir::{Jobdir, write_private};
 use crate::playbook::{PROXY_PORT, PYTHON, proxy_environment};
 use crate::process::{Group, read_bounded};
 use crate::process_watch::ProcessWatch;
 use crate::receiver::LINGER;
-use crate::sandbox::{CodeTrust, FETCH_BROKER, FETCH_TOKEN, FetchSandbox};
-use crate::settings::{AnsibleSettings, NetworkSettings, SetupError};
-use hyper::Uri;
+use crate::sandbox::{FETCH_BROKER, FETCH_TOKEN, FetchSandbox};
+use crate::settings::{AnsibleSettings, NetworkSettings};
 use serde_json::{Map, Value, json};
 use sluice_model::ProjectName;
 use sluice_model::build::BuildResult;
 use sluice_model::job::{GalaxyRequirement, GalaxyRole, GalaxySource};
 use std::collections::BTreeMap;
-use std::fmt;
 use std::fs::{self, DirBuilder};
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::str::FromStr;
 use std::time::Duration;
 use tokio::time::{Instant, timeout};
 
-/// The server that `ansible-galaxy` itself asks by default.
-const DEFAULT_SERVER: &str = "https://galaxy.ansible.com";
-/// How long all installations of a build may take together, in seconds.
-const INSTALL_SECONDS: u64 = 600;
 /// The maximum size of the output of `ansible-galaxy` in bytes; the rest is dropped.
 const OUTPUT_BYTES_MAX: usize = 64 << 10;
 /// The maximum length of a reason in an error, in characters.
 const REASON_CHARS_MAX: usize = 600;
 /// The maximum number of lines that a build logs about its roles.
 const NOTES_MAX: usize = 100;
-/// The maximum size of the file with the token, in bytes.
-const TOKEN_BYTES_MAX: usize = 16 << 10;
-
-/// Where roles from Ansible Galaxy come from.
-#[derive(Debug, Clone)]
-pub struct GalaxySettings {
-    /// The server with the roles that jobs name as `namespace.role`.
-    pub server: GalaxyServer,
-    /// The token for the server; `None` to ask without one.
-    pub token: Option<GalaxyToken>,
-    /// How long all installations of a build may take together, in seconds.
-    pub timeout_seconds: u64,
-}
-
-impl Default for GalaxySettings {
-    /// Returns the settings for the public server.
-    fn default() -> Self {
-        Self { server: GalaxyServer::default(), token: None, timeout_seconds: INSTALL_SECONDS }
-    }
-}
-
-/// The address of a Galaxy server.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct GalaxyServer {
-    /// The address as written.
-    url: String,
-    /// Its host and port.
-    target: Target,
-}
-
-impl Default for GalaxyServer {
-    /// Returns the public server.
-    fn default() -> Self {
-        let target = Target {
-            host: crate::broker::target::TargetHost::Name("galaxy.ansible.com".to_owned()),
-            port: 443,
-        };
-        Self { url: DEFAULT_SERVER.to_owned(), target }
-    }
-}
-
-impl FromStr for GalaxyServer {
-    type Err = String;
-
-    /// Reads an address of the scheme `https` or `http`, with a path where the server has one. The
-    /// error says what was expected.
-    fn from_str(text: &str) -> Result<Self, String> {
-        let bad = || {
-            format!(
-                "\"{text}\" is no address of a Galaxy server: write it as {DEFAULT_SERVER}, without \
-                 a user name or password"
-            )
-        };
-        let uri: Uri = text.parse().map_err(|_| bad())?;
-        let port = match uri.scheme_str() {
-            Some("https") => 443,
-            Some("http") => 80,
-            _ => return Err(bad()),
-        };
-        let authority = uri.authority().ok_or_else(bad)?;
-        if authority.as_str().contains('@') || uri.query().is_some() {
-            return Err(bad());
-        }
-        let port = authority.port_u16().unwrap_or(port);
-        let target = Target::new(authority.host(), port).map_err(|_| bad())?;
-        Ok(Self { url: text.to_owned(), target })
-    }
-}
-
-impl fmt::Display for GalaxyServer {
-    /// Writes the address.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.url)
-    }
-}
-
-/// A token for a Galaxy server.
-#[derive(Clone, PartialEq, Eq)]
-pub struct GalaxyToken(String);
-
-impl GalaxyToken {
-    /// Reads the token from a file that has nothing else. An error if the file cannot be read, or
-    /// has no token.
-    pub fn read(path: &Path) -> Result<Self, SetupError> {
-        let failed = |message: String| SetupError::GalaxyToken { path: path.to_owned(), message };
-        let text = fs::read_to_string(path).map_err(|error| failed(error.to_string()))?;
-        let token = text.trim();
-        let is_token = !token.is_empty() && token.bytes().all(|sign| sign.is_ascii_graphic());
-        if !is_token || token.len() > TOKEN_BYTES_MAX {
-            return Err(failed("expected a file with the token alone, in one line".to_owned()));
-        }
-        Ok(Self(token.to_owned()))
-    }
-
-    /// Returns the token as a value that a log masks.
-    pub fn to_masked_value(&self) -> Value {
-        Value::String(self.0.clone())
-    }
-}
-
-impl fmt::Debug for GalaxyToken {
-    /// Does not show the token.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("GalaxyToken")
-    }
-}
 
 /// Why a role could not be installed.
 #[derive(Debug, thiserror::Error)]
@@ -432,7 +320,7 @@ impl TokenFile {
     /// Writes the file as `ansible-galaxy` expects it.
     fn write(jobdir: &Jobdir, token: &GalaxyToken) -> std::io::Result<Self> {
         let path = jobdir.runtime.root.join("galaxy-token");
-        write_private(&path, json!({ "token": token.0 }).to_string().as_bytes())?;
+        write_private(&path, json!({ "token": token.to_masked_value() }).to_string().as_bytes())?;
         Ok(Self(path))
     }
 }
@@ -446,7 +334,7 @@ impl Drop for TokenFile {
 /// Returns what installations reach: what untrusted playbooks do, without nodes, and the operator's
 /// server.
 fn network(settings: &AnsibleSettings) -> NetworkSettings {
-    let services = vec![settings.galaxy.server.target.clone()];
+    let services = vec![settings.galaxy.server.target().clone()];
     NetworkSettings { services, ..settings.network.clone() }
 }
 
@@ -459,7 +347,7 @@ fn environment(settings: &AnsibleSettings, directory: &Path) -> BTreeMap<&'stati
         ("TMPDIR", text("tmp")),
         ("ANSIBLE_HOME", text("home/.ansible")),
         ("ANSIBLE_NOCOLOR", "1".to_owned()),
-        ("ANSIBLE_GALAXY_SERVER", settings.galaxy.server.url.clone()),
+        ("ANSIBLE_GALAXY_SERVER", settings.galaxy.server.to_string()),
         ("ANSIBLE_GALAXY_TOKEN_PATH", FETCH_TOKEN.to_owned()),
         ("GIT_ALLOW_PROTOCOL", "https:http".to_owned()),
         ("GIT_CONFIG_GLOBAL", "/dev/null".to_owned()),
@@ -646,55 +534,5 @@ mod tests {
         let printed = "Starting\n- extracting a.b to /x\n- a.b (1.2) was installed successfully\n- c was installed successfully\n";
         let notes: Vec<String> = installed_roles(printed).collect();
         assert_eq!(notes, ["Installed role a.b (1.2)", "Installed role c"]);
-    }
-
-    /// Z4.6
-    #[test]
-    fn servers_are_read_as_operators_write_them() {
-        for (text, target) in [
-            (DEFAULT_SERVER, "galaxy.ansible.com:443"),
-            ("http://127.0.0.1:8080", "127.0.0.1:8080"),
-            ("https://Hub.Test:8443/api/galaxy/", "hub.test:8443"),
-            ("http://[fd00::1]/api/", "[fd00::1]:80"),
-        ] {
-            let server: GalaxyServer = text.parse().unwrap();
-            assert_eq!(
-                (server.to_string().as_str(), server.target.to_string().as_str()),
-                (text, target)
-            );
-        }
-        assert_eq!(DEFAULT_SERVER.parse(), Ok(GalaxyServer::default()));
-        for text in [
-            "",
-            "galaxy.test",
-            "file:///etc",
-            "ftp://a.b",
-            "https://me:word@a.b",
-            "https://a.b/?x=y",
-            "https://0x7f.1/",
-        ] {
-            let error = text.parse::<GalaxyServer>().unwrap_err();
-            assert!(error.contains("is no address of a Galaxy server"), "{text}: {error}");
-        }
-    }
-
-    /// Z4.6, Z7.5: a token is read from a file, and is in no text that may be printed.
-    #[test]
-    fn a_token_is_read_from_its_file_and_not_shown() {
-        let scratch = tempfile::tempdir().unwrap();
-        let read = |text: &str| {
-            let path = scratch.path().join("token");
-            fs::write(&path, text).unwrap();
-            GalaxyToken::read(&path)
-        };
-        let token = read("abc123\n").unwrap();
-        assert_eq!(token.to_masked_value(), json!("abc123"));
-        assert!(!format!("{token:?}").contains("abc"));
-        for text in ["", "\n", "two words", "token: abc\n", "a\nb\n"] {
-            let error = read(text).unwrap_err().to_string();
-            assert!(error.contains("the token alone"), "{text}: {error}");
-        }
-        let error = GalaxyToken::read(&scratch.path().join("none")).unwrap_err().to_string();
-        assert!(error.contains("No such file"), "{error}");
     }
 }

@@ -1,7 +1,7 @@
 //! The directories of a build: the job directory on disk, and a runtime directory in memory for
 //! sockets and decrypted secrets.
 
-use crate::sandbox::CodeTrust;
+use crate::code_trust::CodeTrust;
 use serde_json::{Map, Value};
 use sluice_model::BuildId;
 use std::fs;

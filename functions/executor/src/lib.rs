@@ -22,6 +22,7 @@ pub mod archive;
 pub mod broker;
 pub mod build_result;
 pub mod claim;
+pub mod code_trust;
 mod comment_lines;
 pub mod confined_files;
 pub mod content;
@@ -29,6 +30,7 @@ pub mod disk;
 pub mod external_host;
 pub mod frozen_vars;
 pub mod galaxy;
+pub mod galaxy_server;
 pub mod held_nodes;
 mod home_files;
 pub mod id_token;
@@ -62,12 +64,13 @@ pub mod sources;
 pub mod ssh;
 pub mod stored_log;
 mod time_limits;
+pub mod upload_site;
 pub mod uploads;
 pub mod vars;
 pub mod workspace;
 
 pub use content::AnsibleContent;
-pub use galaxy::{GalaxyServer, GalaxySettings, GalaxyToken};
+pub use galaxy_server::{GalaxyServer, GalaxySettings, GalaxyToken};
 pub use job::{
     AttemptScope, BuildSshKey, HolderAccess, HolderLookup, InheritedData, JobAttempt, Lease,
     Observer, OpenedSecrets, PackRequest, Packs, RepositorySources, Runner, SourceError,
@@ -76,4 +79,4 @@ pub use job::{
 pub use live::{LiveLog, LiveLogRegistry};
 pub use phases::Ansible;
 pub use settings::{AnsibleSettings, NetworkSettings, SandboxPaths, SetupError};
-pub use uploads::UploadSite;
+pub use upload_site::UploadSite;

@@ -10,6 +10,7 @@ use self::end::{ended, log_url, write_record};
 use self::prepare::ConnectedNodes;
 use self::start_error::StartError;
 use crate::build_result::{Next, PlaybookEnd, PostPlaybookKind, ResultTracker};
+use crate::code_trust::CodeTrust;
 use crate::content::AnsibleContent;
 use crate::disk::DiskWatch;
 use crate::external_host;
@@ -28,7 +29,7 @@ use crate::playbook::{
 use crate::playbook_checkouts::Playbooks;
 use crate::restricted_vars::{VarScope, is_allowed, restrict};
 use crate::returned_data::{ReturnedData, part_for_record};
-use crate::sandbox::{CodeTrust, probe};
+use crate::sandbox::probe;
 use crate::settings::{AnsibleSettings, SetupError};
 use crate::time_limits::{TimeLimit, TimeLimits};
 use crate::uploads;
@@ -47,6 +48,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::path::Path;
 use std::time::Duration;
+use tokio::time::Instant;
 
 /// Runs jobs with Ansible. Each playbook is a separate process in its own sandbox.
 #[derive(Debug)]
@@ -343,7 +345,8 @@ impl PreparedBuild<'_> {
         let containers =
             configured(job.job, playbook).map_or(&[][..], |configured| &configured.containers);
         let site = settings.uploads.as_ref();
-        let uploads = uploads::add(site, job.order, containers, timeout, &mut secrets, log).await;
+        let uploads =
+            uploads::add(site, job.order, containers, limit.left, &mut secrets, log).await;
         let inputs = PlaybookInputs {
             inventory: &inventory,
             vars: self.vars(playbook, results),

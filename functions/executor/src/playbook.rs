@@ -2,6 +2,7 @@
 
 use crate::broker::Broker;
 use crate::build_result::PlaybookEnd;
+use crate::code_trust::CodeTrust;
 use crate::disk::DiskWatch;
 use crate::job::StopSignal;
 use crate::jobdir::{Jobdir, TRUSTED, write_private};
@@ -10,7 +11,7 @@ use crate::playbook_failure::FailureWatch;
 use crate::process::{Group, read_bounded};
 use crate::process_watch::ProcessWatch;
 use crate::receiver::{CallbackMessage, LINGER, PlaybookRecord, Receiver};
-use crate::sandbox::{CodeTrust, MessageSockets, Sandbox};
+use crate::sandbox::{MessageSockets, Sandbox};
 use crate::settings::AnsibleSettings;
 use crate::ssh::Agent;
 use crate::time_limits::TimeLimit;

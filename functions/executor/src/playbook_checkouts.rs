@@ -1,12 +1,12 @@
 //! Checks out a job's playbooks and their roles (Z4.6, Z4.9).
 
+use crate::code_trust::CodeTrust;
 use crate::galaxy::{InstallError, RoleInstaller};
 use crate::job::{JobAttempt, RepositorySources};
 use crate::jobdir::Jobdir;
 use crate::playbook::PreparedPlaybook;
 use crate::playbook_files::{find_playbook, wrap_plays_in_list};
 use crate::roles::{RoleOrigin, roles_directory};
-use crate::sandbox::CodeTrust;
 use crate::settings::AnsibleSettings;
 use crate::workspace::{
     WorkspaceError, checkout_outside_workspace, choose_branch, choose_roles, states_of,

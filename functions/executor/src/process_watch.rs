@@ -112,7 +112,7 @@ fn own_kibibytes(directory: &Path) -> Option<u64> {
     if shared == 0 {
         return Some(own);
     }
-    // This takes the kernel longer, and tells how many processes share it.
+    // This file takes the kernel longer, and has the share of each process.
     let shares = std::fs::read_to_string(directory.join("smaps_rollup")).unwrap_or_default();
     Some(own + kibibytes_in(&shares, "Pss_Shmem:").unwrap_or(shared))
 }
@@ -153,9 +153,8 @@ mod tests {
         command.args(["-c", script]).stdout(std::process::Stdio::piped());
         let mut group = crate::process::Group::spawn(&mut command).unwrap();
         let leader = group.id().unwrap();
-        let mut lines = tokio::io::AsyncBufReadExt::lines(tokio::io::BufReader::new(
-            group.stdout().unwrap(),
-        ));
+        let mut lines =
+            tokio::io::AsyncBufReadExt::lines(tokio::io::BufReader::new(group.stdout().unwrap()));
         for _ in 0..2 {
             assert_eq!(lines.next_line().await.unwrap().as_deref(), Some("ready"));
         }

@@ -1,5 +1,6 @@
 //! Runs processes in a bubblewrap sandbox with limited access to files and the network (Z7.5).
 
+use crate::code_trust::CodeTrust;
 use crate::jobdir::{Jobdir, SandboxState};
 use crate::settings::{AnsibleSettings, SetupError};
 use std::collections::BTreeMap;
@@ -7,25 +8,6 @@ use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 use tokio::process::Command;
-
-/// Whether the code of a process is trusted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum CodeTrust {
-    /// The code was merged in a config project. It has the executor's network.
-    Trusted,
-    /// The code may be part of the change under test. It reaches the network through the broker.
-    Untrusted,
-}
-
-impl CodeTrust {
-    /// Returns the name used in the log's banners.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            Self::Trusted => "trusted",
-            Self::Untrusted => "untrusted",
-        }
-    }
-}
 
 /// The entries of `/etc` visible in a sandbox: host and user names, public certificates, dynamic
 /// linker. Private keys are stored next to the certificates and would be readable to an executor
@@ -150,7 +132,7 @@ impl Sandbox<'_> {
 }
 
 /// A sandbox that sees nothing of a build but one directory, for a program that fetches files
-/// through a [broker](crate::broker): no keys, no secrets, no other playbook's files.
+/// through a broker: no keys, no secrets, no other playbook's files.
 #[derive(Debug)]
 pub struct FetchSandbox<'a> {
     /// The executor's settings.

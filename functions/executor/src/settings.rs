@@ -2,11 +2,11 @@
 
 use crate::broker::policy::AllowedNetwork;
 use crate::broker::target::Target;
-use crate::galaxy::GalaxySettings;
+use crate::galaxy_server::GalaxySettings;
 use crate::jobdir;
 use crate::process_watch::ProcessLimits;
 use crate::restricted_vars::is_reserved;
-use crate::uploads::UploadSite;
+use crate::upload_site::UploadSite;
 use ipnet::IpNet;
 use serde_json::{Map, Value};
 use std::path::{Path, PathBuf};

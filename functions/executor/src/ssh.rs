@@ -4,10 +4,11 @@
 //! The keys themselves are never visible in a sandbox. The shared connections run in their own
 //! sandbox, because a playbook that uses one can also make it forward ports.
 
+use crate::code_trust::CodeTrust;
 use crate::job::BuildSshKey;
 use crate::jobdir::{Jobdir, TRUSTED};
 use crate::process::Group;
-use crate::sandbox::{CodeTrust, MessageSockets, Sandbox, base_arguments};
+use crate::sandbox::{MessageSockets, Sandbox, base_arguments};
 use crate::settings::AnsibleSettings;
 use sluice_model::job::DEFAULT_ANSIBLE_VERSION;
 use sluice_model::node::NodeAccess;

@@ -1,19 +1,19 @@
 //! Issues upload credentials for containers of object storage (`auth: swift`, Z4.8).
 //!
-//! A container is a prefix of one bucket, `TENANT/CONTAINER/`. Just before a playbook starts, it gets
-//! credentials of a role that may only upload, limited by a session policy to that prefix. They
-//! expire soon after the playbook's time limit, so no later playbook, nor anyone who finds them,
-//! has use for them.
+//! A container is a prefix of one bucket, `TENANT/CONTAINER/`. Just before a playbook starts, it
+//! gets credentials of a role that may only upload, limited by a session policy to that prefix.
+//! They expire soon after the playbook's time limit, so no later playbook, nor anyone who finds
+//! them, has use for them.
 
 use crate::joblog::JobLog;
+use crate::upload_site::UploadSite;
 use serde_json::{Map, Value, json};
 use sluice_model::TenantName;
 use sluice_model::build::Order;
 use sluice_model::job::{FrozenJob, is_container_name};
 use sluice_runtime::PortError;
-use sluice_runtime::role_session::{RoleSessions, SessionCredentials, SessionRequest};
-use std::fmt::{self, Write as _};
-use std::sync::Arc;
+use sluice_runtime::role_session::{SessionCredentials, SessionRequest};
+use std::fmt::Write as _;
 use std::time::Duration;
 
 /// The variable with the credentials of a playbook, by container.
@@ -28,29 +28,6 @@ const VALID_SECONDS_MORE: u64 = 60;
 /// How long a playbook waits for its credentials, in seconds. Its time limit has not begun, and a
 /// stop waits too.
 const ISSUE_SECONDS_MAX: u64 = 20;
-
-/// Where jobs upload to, and what issues their credentials.
-#[derive(Clone)]
-pub struct UploadSite {
-    /// Issues sessions of the role.
-    pub sessions: Arc<dyn RoleSessions>,
-    /// The ARN of the role. It may upload to the bucket and do nothing else.
-    pub role_arn: String,
-    /// The bucket.
-    pub bucket: String,
-    /// The region of the bucket.
-    pub region: String,
-    /// The address of object storage.
-    pub endpoint_url: String,
-}
-
-impl fmt::Debug for UploadSite {
-    fn fmt(&self, formatter: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let mut shown = formatter.debug_struct("UploadSite");
-        shown.field("role_arn", &self.role_arn).field("bucket", &self.bucket);
-        shown.finish_non_exhaustive()
-    }
-}
 
 /// Why a job cannot have the upload credentials that it requests.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
@@ -94,7 +71,8 @@ pub fn check(job: &FrozenJob, site: Option<&UploadSite>) -> Result<(), UploadsEr
 
 /// Adds the variable [`VARIABLE`] with new credentials for `containers` to the secrets of a
 /// playbook, in place of a secret of that name; the log masks them from then on. Adds nothing
-/// without containers or `site`. The error says why a container has no credentials, without secrets.
+/// without containers or `site`. The error says why a container has no credentials, without
+/// secrets.
 pub async fn add(
     site: Option<&UploadSite>,
     order: &Order,
@@ -204,6 +182,8 @@ fn prefix(tenant: &TenantName, container: &str) -> String {
 mod tests {
     use super::*;
     use async_trait::async_trait;
+    use sluice_runtime::role_session::RoleSessions;
+    use std::sync::Arc;
 
     struct NoSessions;
 

@@ -1,9 +1,9 @@
 //! Checks out repositories: those under test into the workspace, those of playbooks and roles
 //! outside of it (Z4.6, Z7.2).
 
+use crate::code_trust::CodeTrust;
 use crate::job::{JobAttempt, PackRequest, Packs, RepositorySources, SourceError};
 use crate::jobdir::Jobdir;
-use crate::sandbox::CodeTrust;
 use serde::Serialize;
 use sluice_git::PackName;
 use sluice_git::workspace::{Checkout, CheckoutError, WorkingTree};
@@ -122,7 +122,8 @@ pub async fn place_repositories(
         }
         let path = jobdir.work.join(&src_dir);
         if let Some(link) = link_above(&jobdir.work, Path::new(&src_dir)) {
-            let (project, other) = (project.clone(), format!("{link}, a link of another repository,"));
+            let (project, other) =
+                (project.clone(), format!("{link}, a link of another repository,"));
             return Err(WorkspaceError::Occupied { project, src_dir, other });
         }
         let states = states_of(job.speculation, project);

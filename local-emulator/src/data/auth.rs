@@ -61,8 +61,8 @@ pub trait Authorizer: Send + Sync + 'static {
         self.allow(principal, action, resource_arn)
     }
 
-    /// Returns what decides about a session with this policy, a document in JSON, for any principal.
-    /// Unless an implementation overrides it, no policy can be read.
+    /// Returns what decides about a session with this policy, a document in JSON, for any
+    /// principal. Unless an implementation overrides it, no policy can be read.
     ///
     /// # Errors
     /// When the document cannot be read, with the reason.

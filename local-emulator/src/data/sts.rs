@@ -54,8 +54,8 @@ impl Sts {
     }
 
     /// Issues credentials for a role and returns the XML of the answer. Refused unless the caller's
-    /// policies allow it, the role exists and trusts the caller, and the external id is the one that
-    /// it requires. A session policy limits the credentials to what it allows, too.
+    /// policies allow it, the role exists and trusts the caller, and the external id is the one
+    /// that it requires. A session policy limits the credentials to what it allows, too.
     fn assume_role(
         &self,
         caller: &Caller,

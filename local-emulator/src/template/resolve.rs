@@ -98,8 +98,8 @@ pub(super) fn plan(
     Ok(plan)
 }
 
-/// A role of the template, with the ARNs of the roles that it trusts; the principals that have these
-/// are not known yet.
+/// A role of the template, with the ARNs of the roles that it trusts; the principals that have
+/// these are not known yet.
 struct ResolvedRole {
     plan: RolePlan,
     trusted_arns: Vec<String>,
@@ -173,8 +173,8 @@ fn typed<T: DeserializeOwned>(
 }
 
 /// Returns each role with its policy: its own statements, and those of the managed policies that it
-/// names and of policies that name it. Managed policies that are not in the template, AWS's own, are left out.
-/// Roles and managed policies without properties are left out, too.
+/// names and of policies that name it. Managed policies that are not in the template, AWS's own,
+/// are left out. Roles and managed policies without properties are left out, too.
 fn roles(scope: &Scope<'_>, resources: &Mapping) -> Result<Vec<ResolvedRole>, TemplateError> {
     let of_kind = |wanted: &'static str| {
         resources.iter().filter(move |(_, resource)| kind(resource) == wanted).filter_map(

@@ -132,10 +132,10 @@ pub struct Order {
 }
 
 impl Order {
-    /// Returns the order of a voting build whose first attempt is its last, for tests to change what
-    /// matters to them: a new field has its value in one place. It has no nodes, parents, bundle and
-    /// end, is of the item `item` and of a pipeline that runs before review, and names the objects
-    /// `graph` and `speculation`.
+    /// Returns the order of a voting build whose first attempt is its last, for tests to change
+    /// what matters to them: a new field has its value in one place. It has no nodes, parents,
+    /// bundle and end, is of the item `item` and of a pipeline that runs before review, and names
+    /// the objects `graph` and `speculation`.
     pub fn sample(build: BuildId, queue: QueueKey, job: JobName, change: ChangeRef) -> Self {
         Self {
             build,

@@ -61,7 +61,7 @@ mod tests {
                 ("docs?x=1", "https://ci.test/logs/acme/b1/docs?x=1"),
                 ("./javascript:x", "https://ci.test/logs/acme/b1/javascript:x"),
                 (".//other.test/x", "https://ci.test/logs/acme/b1//other.test/x"),
-                ("/root/docs", "https://ci.test/root/docs"),
+                ("/other/docs", "https://ci.test/other/docs"),
                 ("https://site.test/a b", "https://site.test/a b"),
                 ("docker://registry.test/image", "docker://registry.test/image"),
             ] {

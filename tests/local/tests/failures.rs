@@ -316,7 +316,7 @@ async fn a_playbook_that_hangs_is_ended_by_its_jobs_timeout() {
     let log =
         system.client().unwrap().text(&format!("{log}job-output.txt")).await.unwrap().unwrap();
     assert!(
-        log.contains("Ran out of time: timeout of 2 s") && log.contains("RESULT_TIMED_OUT"),
+        log.contains("Ran out of time: timeout of 3 s") && log.contains("RESULT_TIMED_OUT"),
         "{log}"
     );
     ends_right(&system, Expected { landed: &[], refused: &[&change] }).await.unwrap();

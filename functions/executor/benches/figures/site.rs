@@ -5,6 +5,7 @@ use crate::world::ObservedWorld;
 use serde_json::json;
 use sluice_executor::AnsibleSettings;
 use sluice_executor::service::admission::AdmissionLimits;
+use sluice_executor::service::zone::ServedZone;
 use sluice_executor::service::{ExecutorService, ExecutorSettings};
 use sluice_git::{NewPack, keys};
 use sluice_model::build::{Order, Phase, RequestRef, Run, RunEnd, Speculation, SpeculativeChange};
@@ -67,6 +68,7 @@ impl Site {
             state: state.path().to_owned(),
             node_key: Some(key),
             log_address: None,
+            zone: ServedZone::default(),
             log_root: "https://sluice.test/logs/".to_owned(),
             drain_seconds: 0,
             token_issuer: "https://sluice.test".to_owned(),
@@ -120,6 +122,7 @@ impl Site {
             tenant: TENANT.into(),
             request: Some(request),
             nodes: vec![node],
+            zone: None,
         };
         cell::send(&self.world.ports(), &[wakeup]).await.unwrap();
         build
@@ -224,6 +227,7 @@ async fn store_job(world: &ObservedWorld, tasks: &str) {
         url: "https://forge.test/org/project/pull/7".to_owned(),
         title: "Try".to_owned(),
         message: String::new(),
+        topic: None,
         merge_commit: None,
     };
     let state = Speculation {

@@ -3,6 +3,7 @@
 use super::start_error::StartError;
 use super::{Attempt, PreparedBuild};
 use crate::broker::Broker;
+use crate::code_trust::CodeTrust;
 use crate::disk::DiskWatch;
 use crate::frozen_vars::FrozenVars;
 use crate::id_token;
@@ -13,6 +14,7 @@ use crate::playbook_checkouts;
 use crate::receiver::RECORD_BYTES_MAX;
 use crate::sandbox::write_accounts;
 use crate::ssh::{self, Agent, AgentKeys};
+use crate::uploads;
 use crate::vars::zuul;
 use crate::workspace::{self, PlacedRepository};
 use serde_json::{Map, Value, json};

@@ -5,7 +5,7 @@ use super::item_builds::{self, ItemBuildGuard};
 use super::leftovers;
 use super::running::ListedBuild;
 use super::{AcceptedBuild, ExecutorService};
-use crate::archive::{self, LogCopy};
+use crate::archive::LogCopy;
 use crate::claim::{self, Claimed, QueueWakeup};
 use crate::held_nodes::StoredHolders;
 use crate::job::{AttemptScope, JobAttempt, OpenedSecrets};

@@ -162,8 +162,8 @@ async fn a_role_changed_in_an_unmerged_dependency_is_used_by_untrusted_playbooks
         &[("tasks/main.yaml", &proposed)],
     );
     let (mut own, mut trusted) = (untrusted("greet"), story.trusted("greet"));
-    own.roles = vec![role.clone()];
-    trusted.roles = vec![role];
+    own.roles = vec![role.clone().into()];
+    trusted.roles = vec![role.into()];
     story.job.run = vec![own, trusted];
     let outcome = story.run().await;
     assert_eq!(outcome.ended.result, Success, "{}", outcome.log);

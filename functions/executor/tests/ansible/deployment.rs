@@ -258,7 +258,16 @@ async fn the_keys_of_a_build_are_in_its_agent_and_in_no_file_of_the_sandbox() {
     assert!(at("ssh-ed25519 AAAA") < at(&project) && at(&project) < at(&tenant));
     let agent = outcome.log.split("agent ").nth(1).unwrap().split_whitespace().next().unwrap();
     assert!(agent.parse::<u32>().is_ok(), "{agent}");
-    assert!(!Path::new("/proc").join(agent).exists(), "the agent has ended");
+    let process = Path::new("/proc").join(agent).join("cmdline");
+    // A process that has ended has no command line any more, also while it is not yet reaped.
+    let is_running = || std::fs::read(&process).is_ok_and(|line| !line.is_empty());
+    let ended = async {
+        while is_running() {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+    };
+    let limit = std::time::Duration::from_secs(60);
+    tokio::time::timeout(limit, ended).await.expect("the agent has ended");
 }
 
 /// Z8.2: a job without nodes has the agent too, as in Zuul, and no build has one without keys.

@@ -456,5 +456,5 @@ async fn what_ansible_says_of_hosts_and_roles_is_replaced_by_no_variable() {
     let outcome = story.run().await;
     assert_eq!(outcome.ended.result, Success, "{}", outcome.log);
     assert!(outcome.log.contains("one one ['everyone']"), "{}", outcome.log);
-    assert!(outcome.log.contains("ok: False"), "{}", outcome.log);
+    assert!(outcome.log.contains("one | ok: false"), "{}", outcome.log);
 }

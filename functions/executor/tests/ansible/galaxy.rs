@@ -165,7 +165,7 @@ fn ask(story: &mut Story, server: &str) {
     story.setup.push(Box::new(move |settings| settings.galaxy.server = server));
 }
 
-/// Z4.6, S12: a job's roles come from the configured server, with both versions of Ansible: the
+/// Z4.6: a job's roles come from the configured server, with both versions of Ansible: the
 /// newest version or the one that the job names, under the name that the job gives, with their
 /// dependencies. The server is the operator's, also on loopback, and gets the operator's token.
 #[tokio::test]

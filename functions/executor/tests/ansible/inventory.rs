@@ -111,7 +111,7 @@ fn of_every_item(git_ref: &str) -> Value {
     json!({
         "build": "<id>", "buildset": "<id>", "ref": git_ref, "pipeline": "check", "job": "unit",
         "tenant": "one", "event_id": "e1", "post_review": false, "voting": true, "attempts": 1,
-        "max_attempts": 3, "pre_timeout": null, "timeout": 60, "post_timeout": null,
+        "max_attempts": 3, "pre_timeout": null, "timeout": 300, "post_timeout": null,
         "jobtags": ["quick"], "child_jobs": ["deploy"], "ansible_version": "11",
         "workspace_checkout": true, "deduplicate": "auto", "image_build_name": null,
         "include_vars": [

@@ -298,7 +298,7 @@ async fn a_playbook_that_takes_too_long_is_ended() {
     assert_eq!(outcome.ended.result, TimedOut, "{}", outcome.log);
     assert!(outcome.log.contains("RUN END RESULT_TIMED_OUT"), "{}", outcome.log);
     let detail = outcome.ended.detail.clone().unwrap_or_default();
-    let limit = "timeout of 2 s for pre-run and run";
+    let limit = "timeout of 10 s for pre-run and run";
     assert!(
         detail.starts_with(&format!("Ran out of time in task \"command\": {limit}\n")),
         "{detail}"

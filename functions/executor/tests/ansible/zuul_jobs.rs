@@ -100,7 +100,7 @@ fn table(
                 [] => result.to_owned(),
                 versions => format!("FAILED with Ansible {}", versions.join(" and ")),
             };
-            rows.insert((role.to_owned(), format!("{result} | `{name}`")));
+            rows.insert(format!("| `{role}` | {result} | `{name}` |"));
         };
         build.roles.iter().for_each(|role| add(role, "passed"));
         for (why, roles) in &build.fails {
@@ -108,10 +108,10 @@ fn table(
         }
     }
     for (why, roles) in not_run {
-        rows.extend(roles.iter().map(|role| (role.clone(), format!("not run: {why} |"))));
+        rows.extend(roles.iter().map(|role| format!("| `{role}` | not run: {why} | |")));
     }
-    let rows = rows.iter().map(|(role, result)| format!("| `{role}` | {result} |\n"));
-    "| role | result | build |\n|---|---|---|\n".to_owned() + &rows.collect::<String>()
+    rows.iter()
+        .fold("| role | result | build |\n|---|---|---|\n".to_owned(), |all, row| all + row + "\n")
 }
 
 /// Returns the roles that no build shows, by reason.

@@ -217,7 +217,9 @@ async fn builds_of_a_silent_executor_are_ended_with_their_log_and_it_reports_not
     let end = end_of(&two.world, &build).await;
     assert_eq!(end.result, BuildResult::Retry);
     assert!(
-        end.detail.as_deref().is_some_and(|why| why.contains("the executor here was lost")),
+        end.detail
+            .as_deref()
+            .is_some_and(|why| why.starts_with("executor lost: here has been silent")),
         "{end:?}"
     );
     assert_eq!(end.log_url, Some(format!("https://sluice.test/logs/t/{build}/")));
@@ -427,6 +429,7 @@ async fn the_last_of_ten_executors_ends_the_sessions_of_all_others() {
             started_at: now,
             alive_until: now.plus_seconds(LIFE_SECONDS),
             builds: Vec::new(),
+            zone: None,
             state: SessionState::Running,
         };
         let find = Some(session::open_entry(&session.id));

@@ -133,6 +133,7 @@ async fn a_session_is_renewed_only_by_a_write() {
         started_at: now,
         alive_until: now,
         builds: Vec::new(),
+        zone: None,
         state: SessionState::Running,
     };
     let first = encode_first(session::key(&session.id), &session).unwrap();

@@ -74,7 +74,11 @@ async fn a_build_of_a_zone_waits_until_an_executor_of_the_zone_takes_it() {
     assert!(world.stored(&build::run_key(&west)).await.is_none(), "no one has it");
     unzoned.end().await;
     east.end().await;
-    assert_eq!(waiting(&world.ports(), "west").await, [key.clone()], "it goes on waiting");
+    assert_eq!(
+        waiting(&world.ports(), "west").await,
+        std::slice::from_ref(&key),
+        "it goes on waiting"
+    );
     let here = Running::start(&world, zone("west", false));
     assert_eq!(here.pass(&world, &west).await, BuildResult::Success);
     world.until_gone(&key).await;

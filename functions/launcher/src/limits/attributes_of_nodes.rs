@@ -38,6 +38,8 @@ const STRUCTURE: &[&str] = &[
 /// Attributes that act elsewhere, and those of which only some values are ignored.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("aws", "connection-type", "winrm has another default port, which acts"),
+    ("aws", "executor-zone", "the queue sends the build to executors of the zone"),
+    ("static", "executor-zone", "the queue sends the build to executors of the zone"),
     ("aws", "image-format", "jobs that build the image get it as a variable"),
     ("static", "launch-attempts", "plans have a number that only cloud nodes use"),
     ("static", "resource-limits", "plans have a quota that only cloud nodes count against"),

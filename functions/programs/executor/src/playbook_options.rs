@@ -135,8 +135,10 @@ impl PlaybookOptions {
             ..NetworkSettings::default()
         };
         settings.galaxy.server = self.galaxy_server.clone();
-        settings.galaxy.token =
-            self.galaxy_token_file.as_deref().map(GalaxyToken::read).transpose()?;
+        if let Some(path) = &self.galaxy_token_file {
+            let failed = |message| SetupError::GalaxyToken { path: path.clone(), message };
+            settings.galaxy.token = Some(GalaxyToken::read(path).map_err(failed)?);
+        }
         settings.process_limits = ProcessLimits {
             processes_max: self.playbook_processes,
             memory_bytes_max: self.playbook_memory_bytes,

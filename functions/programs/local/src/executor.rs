@@ -25,8 +25,8 @@ const PAUSE_SHORTEST: Duration = Duration::from_millis(100);
 const PAUSE_LONGEST: Duration = Duration::from_secs(10);
 /// A process that lived this long did not die early.
 const EARLY_DEATH_LIMIT: Duration = Duration::from_secs(30);
-/// How long an executor may take to stop.
-const STOP_LIMIT: Duration = Duration::from_secs(15);
+/// How long an executor may take to stop: its builds get 28 seconds to end.
+const STOP_LIMIT: Duration = Duration::from_secs(30);
 
 pub(super) enum LocalExecutor {
     InProcess(RunningExecutor),
@@ -81,7 +81,7 @@ impl LocalExecutor {
         ))
     }
 
-    /// Stops the executor and waits for it. A process that has not stopped after 15 seconds is
+    /// Stops the executor and waits for it. A process that has not stopped after 30 seconds is
     /// killed.
     pub(super) async fn stop(self) {
         match self {
@@ -169,7 +169,7 @@ impl ExecutorProcess {
         Arc::new(move |_| life.lock().unwrap_or_else(PoisonError::into_inner).end())
     }
 
-    /// Stops the process with SIGTERM, kills it after 15 seconds, and waits for its end. It is not
+    /// Stops the process with SIGTERM, kills it after 30 seconds, and waits for its end. It is not
     /// restarted.
     async fn stop(self) {
         self.stop.send_replace(true);
@@ -232,7 +232,7 @@ async fn stop_signal(stopped: &mut watch::Receiver<bool>) {
     drop(stopped.wait_for(|stop| *stop).await);
 }
 
-/// Sends SIGTERM to the process and waits for its end. Kills it after 15 seconds. Failures are only
+/// Sends SIGTERM to the process and waits for its end. Kills it after 30 seconds. Failures are only
 /// logged.
 async fn terminate(mut child: Child) {
     if let Some(pid) = child.id() {

@@ -34,6 +34,8 @@ use tokio::task::JoinHandle;
 const POLL_SECONDS: u32 = 2;
 /// The variable with the id of an existing key, for endpoints that cannot create one.
 const KEY_VARIABLE: &str = "SLUICE_KEY";
+/// The variable with the bucket of functions.
+const BUCKET_VARIABLE: &str = "SLUICE_BUCKET";
 /// The file in the data directory that says at which endpoint there are resources.
 const RESOURCES_FILE: &str = "endpoint.json";
 
@@ -225,14 +227,20 @@ fn template_context(url: &str, stack: &str, sdk_config: &SdkConfig) -> TemplateP
 
 /// Returns the resources that the endpoint must have: table, bucket, key and queues, dead letter
 /// queues first. Without a key if `SLUICE_KEY` names an existing one. `stack` is the alias of the
-/// key. An error if the template has more or less than one table and one bucket, or if the table or
-/// an index has no range attribute.
+/// key. An error if the template has more or less than one table and one bucket of functions, or if
+/// the table or an index has no range attribute.
 fn required_resources(plan: &TemplatePlan, stack: &str) -> anyhow::Result<ResourceSpec> {
-    let ([table], [bucket]) = (plan.tables.as_slice(), plan.buckets.as_slice()) else {
+    // Jobs upload to another bucket, with a role that another endpoint does not have.
+    let is_of_functions = |bucket: &&template::BucketPlan| {
+        let mut environments = plan.functions.iter().map(|function| &function.environment);
+        environments.any(|environment| environment.get(BUCKET_VARIABLE) == Some(&bucket.name))
+    };
+    let buckets: Vec<_> = plan.buckets.iter().filter(is_of_functions).collect();
+    let ([table], [bucket]) = (plan.tables.as_slice(), buckets.as_slice()) else {
         bail!(
-            "the template has {} tables and {} buckets; another endpoint supports exactly one of each",
+            "the template has {} tables and {} buckets of functions; another endpoint supports exactly one of each",
             plan.tables.len(),
-            plan.buckets.len()
+            buckets.len()
         );
     };
     let keys = |schema: &KeySchema| -> anyhow::Result<[KeyAttribute; 2]> {

@@ -66,8 +66,8 @@ impl Services {
         }
     }
 
-    /// Returns where the jobs of an executor in this process upload to, with the bucket and the role
-    /// of the template. `None` with another endpoint, which has no role of the template.
+    /// Returns where the jobs of an executor in this process upload to, with the bucket and the
+    /// role of the template. `None` with another endpoint, which has no role of the template.
     pub(super) fn upload_site(&self) -> anyhow::Result<Option<UploadSite>> {
         let Self::Machine(machine) = self else { return Ok(None) };
         let equipment = equipment(machine, ExecutorPlan::PRINCIPAL)?;

@@ -105,9 +105,10 @@ impl S3Auth for Guard {
 impl S3Access for Guard {
     /// Records that the signature was verified, if the request has one, and returns an error unless
     /// the caller's policies allow the operation; they see the header `If-None-Match` as
-    /// `s3:if-none-match`. Temporary credentials without their session token are an error. An unsigned request is an error. Operations that
-    /// the emulator does not have are refused as not implemented. The source of a copy and the keys
-    /// of a deletion of several objects are not checked here, but by the operation.
+    /// `s3:if-none-match`. Temporary credentials without their session token are an error. An
+    /// unsigned request is an error. Operations that the emulator does not have are refused as not
+    /// implemented. The source of a copy and the keys of a deletion of several objects are not
+    /// checked here, but by the operation.
     async fn check(&self, context: &mut S3AccessContext<'_>) -> S3Result<()> {
         // Credentials are there only once `s3s` has verified the signature with their secret.
         if context.credentials().is_some()

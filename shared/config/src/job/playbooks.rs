@@ -1,6 +1,6 @@
 //! The playbooks of a job, which playbook sees which secret, and which gets credentials for which
-//! container of object storage (Z4.4, Z4.8, Z4.9, Z5.3). Playbooks nest, and each keeps what its own
-//! definition has.
+//! container of object storage (Z4.4, Z4.8, Z4.9, Z5.3). Playbooks nest, and each keeps what its
+//! own definition has.
 
 use super::apply::{Form, JobBuilder, Origin, Rejection};
 use super::weight;
@@ -36,12 +36,13 @@ impl JobBuilder<'_> {
     /// Appends `pre-run`, puts `post-run` first and replaces `run`, if set, each with the roles,
     /// semaphores and secrets that the playbooks may use. These are the definition's secrets and
     /// those that earlier definitions share (`auth: inherit`); likewise the containers
-    /// ([`Self::containers`]). The caller has applied the definition's `roles`. A `job` stanza without `run` adds an implied playbook to
-    /// `implied_run`. Secrets mark the job as one that uses secrets; secrets of an untrusted
-    /// project also require review and restrict the job to that project. Secrets with
-    /// `pass-to-parent` go to the playbooks added before, too, and require review if one of these
-    /// is untrusted. An error if a secret is missing or not allowed, or the budget is spent; then
-    /// no playbook is added, but the mark, passed secrets and restrictions may stay.
+    /// ([`Self::containers`]). The caller has applied the definition's `roles`. A `job` stanza
+    /// without `run` adds an implied playbook to `implied_run`. Secrets mark the job as one that
+    /// uses secrets; secrets of an untrusted project also require review and restrict the job to
+    /// that project. Secrets with `pass-to-parent` go to the playbooks added before, too, and
+    /// require review if one of these is untrusted. An error if a secret is missing or not allowed,
+    /// or the budget is spent; then no playbook is added, but the mark, passed secrets and
+    /// restrictions may stay.
     pub(super) fn playbooks(
         &mut self,
         from: &JobStanza,
@@ -143,9 +144,9 @@ impl JobBuilder<'_> {
 
     /// Returns the containers of object storage that the playbooks of a definition get credentials
     /// for (Z4.8): those that it requests, otherwise those that an earlier one shares with
-    /// `auth: inherit`. What a definition or entry without playbooks of its own requests goes to the
-    /// playbooks added before; only config projects write such a request. An error if the budget is
-    /// spent.
+    /// `auth: inherit`. What a definition or entry without playbooks of its own requests goes to
+    /// the playbooks added before; only config projects write such a request. An error if the
+    /// budget is spent.
     fn containers(&mut self, from: &JobStanza) -> Result<Vec<String>, Rejection> {
         let Some(requested) = &from.run_time.containers else {
             return Ok(self.shared_containers.clone());

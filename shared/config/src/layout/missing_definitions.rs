@@ -40,12 +40,11 @@ pub(super) fn explain_missing(errors: &mut [ConfigError], all: &[ConfigError]) {
             format!("{}@{}: {}", cause.project, cause.branch, cause.path),
         );
         let state = match cause.diagnostic.kind {
-            DiagnosticKind::Syntax => "could not be read",
-            _ => "is left out",
+            DiagnosticKind::Syntax => "could not be read:",
+            _ => "is left out, because",
         };
         let diagnostic = &mut error.diagnostic;
-        diagnostic.message =
-            format!("The {stanza} {state}, because its definition has a mistake ({span})");
+        diagnostic.message = format!("The {stanza} {state} its definition has a mistake ({span})");
         (diagnostic.suggestion, diagnostic.kind) = (None, DiagnosticKind::Conflict);
     }
 }

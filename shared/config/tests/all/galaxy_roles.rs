@@ -92,7 +92,7 @@ fn a_role_that_must_not_be_installed_is_a_configuration_error_at_its_place() {
         let text = format!("- job:\n    name: test\n    run: r\n    roles:\n      - {role}\n");
         let layout = tenant().file("org/config", BASE).file("org/project", &text).build();
         let errors = layout.errors();
-        let [error] = &errors[..] else { panic!("{role}: {errors:?}") };
+        let [error] = errors else { panic!("{role}: {errors:?}") };
         let found = &error.diagnostic;
         assert!(found.message.contains(part), "{role}: {}", found.message);
         assert_eq!((found.start.line(), marked(&text, error).as_str()), (5, role), "{role}");

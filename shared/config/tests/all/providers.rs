@@ -396,7 +396,7 @@ fn a_name_may_have_different_meanings_in_different_tenants() {
 fn a_connection_cannot_be_overridden_by_inner_sections() {
     let connections = connections().with("other", Driver::Aws, "");
     let of_section = |name: &str, is: &str| {
-        format!("The connection of the section \"{name}\", which is {is}, can not be")
+        format!("The connection of the section \"{name}\", which is {is}, cannot be")
     };
     let rows = [
         ("connection: ec2", "", "", None),

@@ -69,8 +69,8 @@ pub struct RunTime {
 const CONTAINER_NAME_MAX: usize = 63;
 
 /// Returns whether a text may name an object storage container (Z4.8). The name is a part of object
-/// keys, and of a policy in which `*` and `?` are wildcards: 1 to 63 of `A-Z a-z 0-9 . _ -`, first a
-/// letter or digit, without `..`.
+/// keys, and of a policy in which `*` and `?` are wildcards: 1 to 63 of `A-Z a-z 0-9 . _ -`, first
+/// a letter or digit, without `..`.
 pub fn is_container_name(name: &str) -> bool {
     let is_sign = |byte: u8| byte.is_ascii_alphanumeric() || b"._-".contains(&byte);
     name.len() <= CONTAINER_NAME_MAX

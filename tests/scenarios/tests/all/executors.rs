@@ -41,7 +41,7 @@ fn a_silent_executor_that_returns_reports_nothing_about_builds_that_were_given_u
         let given_up = end_of(&site, &build).expect("its queue has ended it");
         assert_eq!(given_up.result, BuildResult::Retry);
         let why = given_up.detail.clone().unwrap_or_default();
-        assert!(why.contains("the executor played was lost"), "{why}");
+        assert!(why.starts_with("executor lost: played has been silent"), "{why}");
         let late = RunEnd {
             result: BuildResult::Success,
             ..RunEnd::of_lost_run(&claimed.run, String::new(), Timestamp(1))

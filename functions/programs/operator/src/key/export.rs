@@ -199,8 +199,8 @@ fn project_in(
     Ok(ProjectName::new(&found.canonical_hostname, name))
 }
 
-/// Stores an SSH key pair where there is none. Returns the public key that was there before, and the
-/// one that is there now.
+/// Stores an SSH key pair where there is none. Returns the public key that was there before, and
+/// the one that is there now.
 async fn store_ssh(
     ports: &Ports,
     owner: SshKeyOwner<'_>,
@@ -230,8 +230,8 @@ fn parse_path(path: &str) -> Option<KeyPath> {
     }
 }
 
-/// Returns a name of a path, which is quoted as in forms, so that it is one part of the path; `None`
-/// for an empty one.
+/// Returns a name of a path, which is quoted as in forms, so that it is one part of the path;
+/// `None` for an empty one.
 fn unquoted(part: &str) -> Option<String> {
     let quoted = format!("name={part}");
     let (_, name) = url::form_urlencoded::parse(quoted.as_bytes()).next()?;
@@ -242,7 +242,8 @@ fn unquoted(part: &str) -> Option<String> {
 mod tests {
     use super::*;
 
-    /// Z5.2, Z8.2: the paths of Zuul's key store name the connection and the project, or the tenant.
+    /// Z5.2, Z8.2: the paths of Zuul's key store name the connection and the project, or the
+    /// tenant.
     #[test]
     fn paths_of_zuuls_key_store_are_read() {
         let secrets = |name: &str| Some(KeyPath::Secrets("gerrit".into(), name.to_owned()));
