@@ -214,7 +214,7 @@ async fn assert_inventory(story: Story, git_ref: &str, zuul: Value) {
             json!({ "all": ["alpha"], "ungrouped": [], "web": ["alpha"], "zuul_unreachable": [] });
         assert_eq!(seen["groups"], groups);
         // Trusted playbooks see expanded variables, and the written ones beside them.
-        let written = json!({ "shade": "group", "of_all": ["{{ shade }}", 1, true, null], "of_host": { "a": 1.5 } });
+        let written = json!({ "level": "file", "shade": "group", "of_all": ["{{ shade }}", 1, true, null], "of_host": { "a": 1.5 } });
         let written = if trusted == "True" { written } else { json!({}) };
         assert_eq!(seen["unsafe_vars"], written);
     }
