@@ -337,6 +337,43 @@ async fn a_build_lost_in_its_main_playbooks_is_taken_over_and_ends_after_its_log
     other.await.unwrap().unwrap();
 }
 
+/// Z7.3: in whatever phase a build is when its executor is lost, it ends as RETRY, once: at once
+/// before its main playbooks, otherwise after its logs are collected.
+#[tokio::test]
+async fn a_build_is_retried_in_whatever_phase_its_executor_is_lost() {
+    use PlaybookPhase::{Post, Pre};
+    for (phase, collects) in
+        [(None, false), (Some(Pre), false), (Some(PlaybookPhase::Run), true), (Some(Post), true)]
+    {
+        let world = ObservedWorld::new();
+        let build = send_with_post_run(&world, "job").await;
+        let mut two = Two::begin_with(world, build).await;
+        two.until_begun().await;
+        let (stop, other, own) = two.run_other().await;
+        two.pause.send_replace(true);
+        let record = two.world.stored(&build::run_key(&two.build)).await.unwrap();
+        let playbook = phase.map(|phase| PlaybookStart { phase, index: 0 });
+        let run = Run { playbook, ..decode::<Run>(&record).unwrap() };
+        let record = Record { revision: record.revision + 1, ..with_body(record, &run).unwrap() };
+        two.world.write(Write::Put { record, expect: Expect::Anything });
+        two.collector.pass.notify_one();
+        two.lose_executor_to(&own).await;
+        let end = end_of(&two.world, &two.build).await;
+        assert_eq!(end.result, BuildResult::Retry, "{phase:?}: {end:?}");
+        let scopes = two.collector.scopes.lock().unwrap().clone();
+        let expected: &[AttemptScope] = if collects { &[AttemptScope::CollectLogs] } else { &[] };
+        assert_eq!(scopes, expected, "{phase:?}");
+        two.pause.send_replace(false);
+        let ended = two.stored_run();
+        two.worker.pass.notify_one();
+        let fenced = |record: &Record| decode::<Session>(record).unwrap().state.has_ended();
+        two.world.until(&session::key(&run.session), fenced).await;
+        assert_eq!(two.stored_run(), ended, "the first executor reports nothing");
+        stop.send_replace(true);
+        other.await.unwrap().unwrap();
+    }
+}
+
 /// Z7.3: logs are collected once; a build whose second executor is lost too ends at once.
 #[tokio::test]
 async fn a_build_that_is_lost_again_while_its_logs_are_collected_ends_at_once() {
