@@ -34,7 +34,7 @@ const addLines = (target, text) => {
   }
 };
 
-// Reads until there is no more for now; the bound leaves the rest to the next call. One call at a time reads.
+// Reads the log to its present end, in at most a fixed number of parts; the next call reads the rest. Calls do not overlap.
 const followLog = async () => {
   if (log.isRead) return;
   log.isRead = true;

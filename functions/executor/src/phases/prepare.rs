@@ -152,7 +152,7 @@ impl<'a> Attempt<'a> {
             let (opened, of_trusted) = if collects {
                 let opened = open(CodeTrust::Untrusted).await;
                 ssh::end_other_sessions(self.jobdir, self.settings, &agent, nodes).await?;
-                // Opened last: it is another session.
+                // Opened afterwards, because it would have been ended as another session.
                 (opened, open(CodeTrust::Trusted).await)
             } else {
                 tokio::join!(open(CodeTrust::Untrusted), open(CodeTrust::Trusted))

@@ -34,27 +34,7 @@ impl ExecutorService {
         let source = format!("{queue:?}");
         while !*shutdown.borrow() {
             sleep(Duration::from_millis(head_start_millis)).await;
-            // Only waits for a free slot; the slot is taken when a message has arrived.
-            let free = tokio::select! {
-                biased;
-                _ = shutdown.wait_for(|stop| *stop) => break,
-                free = self.slots.acquire() => free.map(drop),
-            };
-            if free.is_err() {
-                break;
-            }
-            tokio::select! {
-                biased;
-                _ = shutdown.wait_for(|stop| *stop) => break,
-                () = self.wait_for_room(&source) => {}
-            }
-            // While the session may be over, nothing can be claimed.
-            let holds_session = tokio::select! {
-                biased;
-                _ = shutdown.wait_for(|stop| *stop) => break,
-                holds_session = self.holds_session() => holds_session,
-            };
-            if !holds_session {
+            if !self.may_receive(&source, &mut shutdown).await {
                 break;
             }
             let received = tokio::select! {
@@ -72,9 +52,31 @@ impl ExecutorService {
         }
     }
 
+    /// Waits until a build of `source` could be started: a slot is free, the machine has room, and
+    /// the session holds, without which nothing can be claimed. Takes no slot. Returns false if
+    /// `shutdown` comes first, or the session has ended.
+    pub(super) async fn may_receive(
+        &self,
+        source: &str,
+        shutdown: &mut watch::Receiver<bool>,
+    ) -> bool {
+        let ready = async {
+            if self.slots.acquire().await.is_err() {
+                return false;
+            }
+            self.wait_for_room(source).await;
+            self.holds_session().await
+        };
+        tokio::select! {
+            biased;
+            _ = shutdown.wait_for(|stop| *stop) => false,
+            ready = ready => ready,
+        }
+    }
+
     /// Waits until the machine has room for another build of `source`; checks once a second. Logs
     /// why it waits. If the disk is too full, it first removes cached packs.
-    pub(super) async fn wait_for_room(&self, source: &str) {
+    async fn wait_for_room(&self, source: &str) {
         let mut is_logged = false;
         loop {
             let readings = Readings::take(&self.options.state, &self.starting);

@@ -85,27 +85,7 @@ impl ExecutorService {
     ) {
         let source = format!("zone {zone}");
         while !*shutdown.borrow() {
-            // Only waits for a free slot; it is taken when a build was found.
-            let free = tokio::select! {
-                biased;
-                _ = shutdown.wait_for(|stop| *stop) => break,
-                free = self.slots.acquire() => free.map(drop),
-            };
-            if free.is_err() {
-                break;
-            }
-            tokio::select! {
-                biased;
-                _ = shutdown.wait_for(|stop| *stop) => break,
-                () = self.wait_for_room(&source) => {}
-            }
-            // While the session may be over, nothing can be claimed.
-            let holds_session = tokio::select! {
-                biased;
-                _ = shutdown.wait_for(|stop| *stop) => break,
-                holds_session = self.holds_session() => holds_session,
-            };
-            if !holds_session {
+            if !self.may_receive(&source, &mut shutdown).await {
                 break;
             }
             if let Err(error) = self.start_waiting(&zone, &source).await {
